@@ -1,0 +1,399 @@
+"""Mulligan: the app. It holds the tasks, queues and hooks of a program, and is the door to its store."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+import random
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace, TracebackType
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+
+from mulligan.admin import Admin, Status
+from mulligan.config import default_url
+from mulligan.core.clock import Clock, SystemClock, seconds_to_us, system_rng
+from mulligan.core.codec import check_name
+from mulligan.core.contract import CancelAnswer, Query, QueueState, Store
+from mulligan.core.errors import BadSetting
+from mulligan.core.events import Event
+from mulligan.core.ids import new_id
+from mulligan.core.job import Job, NewJob
+from mulligan.core.schedule import Missed
+from mulligan.handle import Handle, ScheduleHandle
+from mulligan.inline import inline_job
+from mulligan.lease import Lease
+from mulligan.observe.bus import EventBus
+from mulligan.observe.log import LogWriter
+from mulligan.observe.metrics import Metrics
+from mulligan.observe.retry_rate import RetryRateAlarm
+from mulligan.policy.planner import LanePlanner
+from mulligan.policy.queues import Queue
+from mulligan.policy.retry import RetryPolicy
+from mulligan.request import TIMEOUT_S, JobBuilder, Options, build_schedule, check_priority, check_tags, check_timeout
+from mulligan.stores import open_store
+from mulligan.sync import SyncApp
+from mulligan.task import Task, TaskDecorator
+from mulligan.version import VERSION
+from mulligan.worker.context import Context
+from mulligan.worker.perform import Middleware
+from mulligan.worker.policies import Policies
+from mulligan.worker.registry import DEFAULT_QUEUE, Registry, TaskDef, define
+from mulligan.worker.settings import WorkerSettings
+from mulligan.worker.hooks import Hook, as_hook
+from mulligan.worker.worker import Equipment, Worker
+
+P = ParamSpec("P")
+R = TypeVar("R")
+AnyHook = TypeVar("AnyHook", bound=Callable[..., Any])
+INSERT_BATCH_MAX = 500
+
+
+class Mulligan:
+    """A durable job queue.
+
+    `url` names the store: sqlite:///jobs.db (relative), sqlite:////var/lib/jobs.db (absolute) or memory://. Without one,
+    MULLIGAN_STORE is used, then sqlite:///mulligan.db. Nothing is opened before the first call that needs it.
+
+    retry: the policy that every task and queue starts from. allow_paths: module prefixes below which functions may be
+    enqueued by their path without being registered. clock, rng: for tests and simulations.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        retry: RetryPolicy | None = None,
+        allow_paths: Sequence[str] = (),
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._rng = rng or system_rng()
+        self._retry = retry
+        if retry is not None:
+            retry.resolved()  # a policy that cannot work is refused here, not at the first failure
+        self.store: Store = open_store(url or default_url(), clock=clock)
+        self.state = SimpleNamespace()
+        self.registry = Registry(allow_paths)
+        self._queues: dict[str, Queue] = {}
+        self._builder = JobBuilder(self._queues, retry)
+        self._middleware: list[Middleware] = []
+        self._startup: list[Hook] = []
+        self._shutdown: list[Hook] = []
+        self._planners: dict[str, LanePlanner] = {}
+        self._opening: Future[None] | None = None
+        self._opening_lock = threading.Lock()
+        self._owner = f"manual:{socket.gethostname()[:60]}:{os.getpid()}"
+        self.events = EventBus()
+        self.metrics = Metrics()
+        for subscriber in (self.metrics.on_event, LogWriter().on_event, RetryRateAlarm().on_event):
+            self.events.subscribe(subscriber)
+        self._admin = Admin(self.store, self.events, self._rng, self._clock)
+        self.sync = SyncApp(self)
+
+    def __repr__(self) -> str:
+        return f"Mulligan({self.store.url!r})"
+
+    # --- opening and closing -----------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Mulligan:
+        await self.open()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def open(self) -> None:
+        """Opens the store, creating or migrating it if needed. Every call does this by itself; calling it early shows errors early."""
+        with self._opening_lock:
+            opening = self._opening
+            first = opening is None
+            if opening is None:
+                opening = self._opening = Future()
+        if not first:
+            if not opening.done() or opening.exception() is not None:
+                await asyncio.wrap_future(opening)
+            return
+        try:
+            await self.store.open()
+        except BaseException as error:
+            self._opening = None  # the next call may try again
+            opening.set_exception(error)
+            opening.exception()
+            raise
+        opening.set_result(None)
+
+    async def close(self) -> None:
+        """Closes the store. Another call opens it again."""
+        with self._opening_lock:
+            self._opening = None
+        await self.store.close()
+
+    # --- tasks and queues --------------------------------------------------------------------------------------------
+
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Task[P, R, Coroutine[Any, Any, R]]: ...
+    @overload
+    def task(self, function: Callable[Concatenate[Context, P], R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
+    @overload
+    def task(
+        self,
+        function: None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        retry: RetryPolicy | None = None,
+        timeout: float | None = ...,
+        priority: int = 0,
+        tags: Sequence[str] = (),
+    ) -> TaskDecorator: ...
+
+    def task(
+        self,
+        function: Any = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = DEFAULT_QUEUE,
+        retry: RetryPolicy | None = None,
+        timeout: float | None = TIMEOUT_S,
+        priority: int = 0,
+        tags: Sequence[str] = (),
+    ) -> Any:
+        """Registers a function as a task: `@app.task` or `@app.task(queue=..., retry=..., timeout=..., priority=..., name=..., tags=...)`."""
+        defaults = self._task_defaults(queue, retry, timeout, priority, tags)
+
+        def register(given: Callable[..., Any]) -> Task[Any, Any, Any]:
+            definition = define(name, given, **defaults)
+            self.registry.add(definition)
+            return Task(self, definition)
+
+        return register if function is None else register(function)
+
+    def declare(
+        self,
+        name: str,
+        *,
+        queue: str = DEFAULT_QUEUE,
+        retry: RetryPolicy | None = None,
+        timeout: float | None = TIMEOUT_S,
+        priority: int = 0,
+        tags: Sequence[str] = (),
+    ) -> None:
+        """Makes a task known by name, to be enqueued here and run where it is registered."""
+        defaults = self._task_defaults(queue, retry, timeout, priority, tags)
+        self.registry.add(TaskDef(name=check_name(name, "task"), function=None, **defaults))
+
+    def _task_defaults(
+        self, queue: str, retry: RetryPolicy | None, timeout: float | None, priority: int, tags: Sequence[str]
+    ) -> dict[str, Any]:
+        if retry is not None:
+            retry.over(self._retry or RetryPolicy()).resolved()  # refused here if it cannot work
+        return {
+            "queue": check_name(queue, "queue"),
+            "retry": retry,
+            "timeout_us": check_timeout(timeout),
+            "priority": check_priority(priority),
+            "tags": check_tags(tags),
+        }
+
+    def include(self, module: str) -> None:
+        """Imports a module so that its tasks are registered."""
+        importlib.import_module(module)
+
+    def queues(self, *queues: Queue) -> None:
+        """Sets how queues are served: claim strategy, retry policy, held slots."""
+        for queue in queues:
+            if not isinstance(queue, Queue):
+                raise BadSetting(f"app.queues takes Queue(...) values, not {queue!r}")
+            self._queues[queue.name] = queue
+        self._builder.forget_policies()
+
+    def queue_names(self) -> list[str]:
+        """The queues this app knows: those of its tasks, those it configured, and the default one."""
+        return sorted({DEFAULT_QUEUE, *self._queues, *(task.queue for task in self.registry)})
+
+    def use(self, middleware: Middleware) -> Middleware:
+        """Wraps every attempt: `async def middleware(ctx, call_next)`. The first one added is the outermost."""
+        self._middleware.append(middleware)
+        return middleware
+
+    def on_startup(self, hook: AnyHook) -> AnyHook:
+        """Runs the function in each worker process before it claims; put what handlers need on `app.state`."""
+        self._startup.append(as_hook(hook))
+        return hook
+
+    def on_shutdown(self, hook: AnyHook) -> AnyHook:
+        """Runs the function in each worker process after its last job."""
+        self._shutdown.append(as_hook(hook))
+        return hook
+
+    # --- enqueueing --------------------------------------------------------------------------------------------------
+
+    def build(self, task: TaskDef, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> NewJob:
+        """The job of such a call, checked and encoded, not yet stored."""
+        return self._builder.build(task, args, kwargs, options, new_id(self._clock.now_us()))
+
+    def inline_job(self, new: NewJob) -> Job:
+        """What `ctx.job` shows when a task is called directly."""
+        return inline_job(new, self._clock.now_us())
+
+    async def enqueue_many(self, jobs: Sequence[NewJob]) -> list[Handle[Any]]:
+        """Stores many jobs in few writes, in order.
+
+        Interrupted half-way, some batches are stored and the rest is not; calling it again with the same list stores the rest
+        and repeats nothing, because each job has its id from the moment it was made.
+        """
+        await self.open()
+        handles: list[Handle[Any]] = []
+        for start in range(0, len(jobs), INSERT_BATCH_MAX):
+            batch = jobs[start : start + INSERT_BATCH_MAX]
+            inserted = await self.store.insert(batch)
+            events = []
+            for job, answer in zip(batch, inserted, strict=True):
+                handles.append(Handle(self, answer.id, answer.created))
+                if answer.created:
+                    events.append(Event(kind="ENQUEUED", at_us=answer.at_us, job_id=job.id, queue=job.queue, task=job.task))
+            self.events.publish(events)
+        return handles
+
+    @overload
+    async def enqueue(
+        self, task: str, /, *, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None, interval: None = None, **options: Any
+    ) -> Handle[Any]: ...
+    @overload
+    async def enqueue(
+        self,
+        task: str,
+        /,
+        *,
+        interval: float,
+        name: str | None = None,
+        missed: Missed = "one",
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> ScheduleHandle: ...
+
+    async def enqueue(
+        self,
+        task: str,
+        /,
+        *,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        interval: float | None = None,
+        name: str | None = None,
+        missed: Missed = "one",
+        **options: Any,
+    ) -> Handle[Any] | ScheduleHandle:
+        """Enqueues by name. With `interval`, upserts a schedule called `name` (default: the task's name) that makes one job per tick."""
+        job = self.build(self.registry.need(task), args, kwargs or {}, Options().with_more(options))
+        if interval is None:
+            if name is not None or missed != "one":
+                raise BadSetting("name and missed belong to a schedule; give interval=seconds as well")
+            [handle] = await self.enqueue_many([job])
+            return handle
+        schedule = build_schedule(job, interval, name or task, missed)
+        await self.open()
+        return ScheduleHandle(self, await self.store.put_schedule(schedule))
+
+    async def schedules(self) -> list[ScheduleHandle]:
+        """All stored schedules, by name."""
+        await self.open()
+        return [ScheduleHandle(self, schedule) for schedule in await self.store.schedules()]
+
+    # --- looking and operating ---------------------------------------------------------------------------------------
+
+    async def get(self, job_id: str) -> Job:
+        """One job with its history; JobNotFound if there is none."""
+        await self.open()
+        return await self._admin.get(job_id)
+
+    async def jobs(
+        self,
+        *,
+        status: Any = None,
+        queue: str | None = None,
+        task: str | None = None,
+        lane: Literal["fresh", "retry"] | None = None,
+        schedule: str | None = None,
+        tag: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Job]:
+        """Jobs that match every given filter, newest first, read page by page."""
+        await self.open()
+        query = Query(status=status, queue=queue, task=task, lane=lane, schedule=schedule, tag=tag)
+        async for job in self._admin.jobs(query, limit):
+            yield job
+
+    async def status(self) -> Status:
+        """Per queue what waits, runs, is done and has failed, and the workers alive; from stored state."""
+        await self.open()
+        return await self._admin.status()
+
+    async def requeue(self, job_id: str, *, request_id: str | None = None, by: str = "") -> bool:
+        """Sends a failed job back under a new generation; False for any other. Of two at once, one wins."""
+        await self.open()
+        return await self._admin.requeue(job_id, request_id=request_id, by=by)
+
+    async def cancel(self, job_id: str) -> CancelAnswer:
+        """Cancels a pending job ("cancelled"), asks a running one to stop ("requested"); "finished" when it is too late."""
+        await self.open()
+        return await self._admin.cancel(job_id)
+
+    async def pause(self, queue: str, *, reason: str = "", by: str = "") -> QueueState:
+        """Nothing of this queue is claimed any more, by any worker, until `resume`; what runs goes on."""
+        await self.open()
+        return await self._admin.set_paused(queue, True, self.queue_names(), reason=reason, by=by)
+
+    async def resume(self, queue: str, *, by: str = "") -> QueueState:
+        """Lets a paused queue be claimed again."""
+        await self.open()
+        return await self._admin.set_paused(queue, False, self.queue_names(), by=by)
+
+    # --- running -----------------------------------------------------------------------------------------------------
+
+    async def claim(self, *, queue: str = DEFAULT_QUEUE, limit: int = 1, lease: float = 30.0) -> list[Lease]:
+        """Claims due jobs by hand, by the queue's own strategy. Settle each lease with complete, fail, snooze or release."""
+        await self.open()
+        lease_us = seconds_to_us(lease, "lease")
+        check_name(queue, "queue")
+        planner = self._planners.setdefault(queue, LanePlanner([self._queues.get(queue) or Queue(queue)], self._rng))
+        claim_id = new_id(self._clock.now_us())
+        claimed = await self.store.claim(claim_id, self._owner, planner.asks(limit), limit, lease_us)
+        policies = Policies(self.registry, self._queues, self._retry)
+        return [
+            Lease(job, lease_us, store=self.store, bus=self.events, policy_of=policies.for_job, rng=self._rng, clock=self._clock)
+            for job in planner.interleave(claimed.jobs)
+        ]
+
+    def worker(self, *, queues: Sequence[str] | None = None, **settings: Any) -> Worker:
+        """A worker in this process: `async with app.worker(concurrency=100) as w`. Settings as in WorkerSettings."""
+        names = self.queue_names() if queues is None else [check_name(name, "queue") for name in queues]
+        unknown = sorted(set(settings) - set(WorkerSettings.__struct_fields__))
+        if unknown:
+            raise BadSetting(f"unknown worker setting {', '.join(unknown)}; known: queues, {', '.join(WorkerSettings.__struct_fields__)}")
+        equipment = Equipment(
+            store=self.store,
+            registry=self.registry,
+            queues={name: self._queues.get(name) or Queue(name) for name in names},
+            policy=self._retry,
+            bus=self.events,
+            rng=self._rng,
+            state=self.state,
+            middleware=self._middleware,
+            startup=[self.open, *self._startup],
+            shutdown=self._shutdown,
+            version=VERSION,
+        )
+        return Worker(equipment, WorkerSettings(**settings))

@@ -1,0 +1,82 @@
+"""The options all commands share, and how a command comes to its store."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from mulligan.cli.group import JSON_WANTED
+
+if TYPE_CHECKING:
+    from mulligan.app import Mulligan
+
+T = TypeVar("T")
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
+STORE_VARIABLE = "MULLIGAN_STORE"
+STORE_DEFAULT = "sqlite:///mulligan.db"
+
+
+def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
+    ctx.meta[JSON_WANTED] = value  # errors are shown in the same form as answers
+    return value
+
+
+def json_option(function: AnyFunction) -> AnyFunction:
+    """--json, passed on as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, callback=_note_json, help="Answer in JSON, for programs.")(function)
+
+
+def store_option(function: AnyFunction) -> AnyFunction:
+    """--store of commands that work on an existing store, passed on as `store`; falls back to MULLIGAN_STORE, then to the default."""
+    return click.option(
+        "--store",
+        metavar="URL",
+        envvar=STORE_VARIABLE,
+        default=STORE_DEFAULT,
+        help=f"The store: sqlite:///jobs.db or sqlite:////var/lib/jobs.db. [env: {STORE_VARIABLE}; default: {STORE_DEFAULT}]",
+    )(function)
+
+
+def own_store_option(meaning: str) -> Callable[[AnyFunction], AnyFunction]:
+    """--store of commands that have a store of their own unless told otherwise: the environment is not asked. Passed on as `store`."""
+
+    def add(function: AnyFunction) -> AnyFunction:
+        return click.option("--store", metavar="URL", default=None, help=meaning)(function)
+
+    return add
+
+
+def common(function: AnyFunction) -> AnyFunction:
+    """--store and --json."""
+    return store_option(json_option(function))
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Runs a command's coroutine to its end."""
+    return asyncio.run(work)
+
+
+@asynccontextmanager
+async def reading(url: str) -> AsyncIterator[Mulligan]:
+    """An app on a store that must be there and up to date: a look creates nothing and changes nothing."""
+    from mulligan.app import Mulligan
+    from mulligan.cli.places import require_ready
+
+    require_ready(url)
+    async with Mulligan(url) as app:
+        yield app
+
+
+@asynccontextmanager
+async def writing(url: str) -> AsyncIterator[Mulligan]:
+    """An app on a store that is created or brought up to date if needed."""
+    from mulligan.app import Mulligan
+    from mulligan.cli.places import require_shared
+
+    require_shared(url)
+    async with Mulligan(url) as app:
+        yield app

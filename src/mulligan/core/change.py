@@ -1,0 +1,133 @@
+"""A Change is the whole answer of the policy for one job: storage applies it in one guarded, atomic write."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from mulligan.core.codec import MESSAGE_CHARS_MAX, PAYLOAD_BYTES_MAX, TRACEBACK_CHARS_MAX
+from mulligan.core.errors import StoreRejected
+from mulligan.core.job import ErrorInfo, HistoryRecord, Job, Lane, Status
+
+Cause = Literal[
+    "success",
+    "failure",
+    "timeout",
+    "retry asked",
+    "snooze",
+    "release",
+    "cancel",
+    "crash",
+    "expired",
+    "unstorable",
+    "requeue",
+]
+
+
+class Held(msgspec.Struct, frozen=True, tag=True):
+    """Applies only to a processing job under this fence, even if its lease time has passed."""
+
+    fence: int
+
+
+class Lapsed(msgspec.Struct, frozen=True, tag=True):
+    """Applies only to a processing job under this fence whose lease has ended on the store's clock."""
+
+    fence: int
+
+
+class Dead(msgspec.Struct, frozen=True, tag=True):
+    """Applies only to a failed job of this generation."""
+
+    generation: int
+
+
+Guard = Held | Lapsed | Dead
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """The full field set of a job's next state, and the guard under which it may be written.
+
+    Counters are absolute: the guard makes sure that they are still the ones the decision was made from.
+    Times are not in it. The store writes run_at as its own now plus `delay_us` (or `run_at_us` where an absolute time was asked for).
+    """
+
+    job_id: str
+    queue: str
+    task: str
+    guard: Guard
+    settle_id: str  # made by the caller; a repeat with an equal id answers "applied" again
+    cause: Cause
+    status: Status
+    lane: Lane
+    attempts: int
+    failures: int
+    crashes: int
+    snoozes: int
+    releases: int
+    generation: int
+    delay_us: int = 0  # used when status is pending
+    last_delay_us: int | None = None  # the backoff chosen last, which decorrelated jitter builds on
+    error: ErrorInfo | None = None
+    result_json: str | None = None
+    record: HistoryRecord | None = None
+    worker: str = ""
+    why: str = ""
+    ran_us: int = 0  # how long the handler ran, for the execution timer
+
+
+class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+    """The store's answer to one change. A refusal is data, not an exception."""
+
+    job_id: str
+    applied: bool
+    status: Status | None  # the status the job has now; None: no such job
+    fence: int = 0  # the fence the job has now
+    run_at_us: int | None = None  # set when it is pending now
+    reason: str = ""  # why it was refused: "missing", "stale", "not lapsed", "not failed"
+    at_us: int = 0  # the store's time of this answer
+
+
+class Grip(msgspec.Struct, frozen=True):
+    """What a holder shows to prove that a claim is still its own."""
+
+    job_id: str
+    fence: int
+
+
+def next_fields(job: Job) -> dict[str, int]:
+    """The counters of a job, as the starting point of a change."""
+    return {
+        "attempts": job.attempts,
+        "failures": job.failures,
+        "crashes": job.crashes,
+        "snoozes": job.snoozes,
+        "releases": job.releases,
+        "generation": job.generation,
+    }
+
+
+def check_writable(change: Change) -> None:
+    """Raises StoreRejected for a change with a text that not every store can keep. Every store calls it before it settles."""
+    if change.result_json is not None:
+        _check_text(change.result_json, PAYLOAD_BYTES_MAX, "result", change)
+    for error in (change.error, change.record.error if change.record else None):
+        if error is not None:
+            _check_text(error.message, 2 * MESSAGE_CHARS_MAX, "error message", change)
+            _check_text(error.traceback or "", 2 * TRACEBACK_CHARS_MAX, "traceback", change)
+            _check_text(error.type + (error.code or ""), MESSAGE_CHARS_MAX, "error type or code", change)
+    if change.why:
+        _check_text(change.why, 2 * MESSAGE_CHARS_MAX, "reason", change)
+
+
+def _check_text(text: str, chars_max: int, what: str, change: Change) -> None:
+    if len(text) > chars_max:
+        raise StoreRejected(f"job {change.job_id}: the {what} has {len(text):,} characters, the limit is {chars_max:,}")
+    if "\0" in text:
+        raise StoreRejected(f"job {change.job_id}: the {what} holds a NUL character")
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise StoreRejected(f"job {change.job_id}: the {what} holds a lone surrogate") from None

@@ -1,0 +1,201 @@
+"""The storage contract: one protocol, one conformance suite (tests/conformance), every store.
+
+What every store keeps (each line is a test there):
+- Claim takes only pending, due jobs of queues that are not paused; raises fence and attempts by one; no job to two claimers.
+- A claim_id that took jobs before returns what is still held under it and claims no more. An empty claim changes nothing.
+- Settle applies a change only under its guard; a refusal is a Verdict, and does not disturb the rest of the batch.
+- An equal settle_id answers "applied" again. A change to pending of a job with cancel_requested writes cancelled instead.
+- Renew by grips only. Overdue lists lapsed leases, it takes nothing over. Prune never removes a live job.
+- insert is idempotent on id; at most one live job per (queue, unique_key).
+- All times come from the store's clock; driver errors surface as StoreError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+from mulligan.core.change import Change, Grip, Verdict
+from mulligan.core.events import Event
+from mulligan.core.job import Job, Lane, NewJob, Status
+from mulligan.core.schedule import Schedule, Tick
+
+Order = Literal["run_at", "created_at"]
+CancelAnswer = Literal["cancelled", "requested", "finished", "missing"]
+FIND_LIMIT_MAX = 500
+
+
+class Inserted(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one NewJob. `id` is the job that now stands for it: an earlier one where the unique key was taken."""
+
+    id: str
+    created: bool
+    at_us: int
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True):
+    """A wish for jobs of one queue, lane and priority; lane None means both (in `created_at` order).
+
+    `guaranteed` jobs are this ask's own share of the claim's total. What asks leave unused is lent to the others
+    (core/lending): inside the lane first, then inside the queue, then to all, in the order of the asks.
+    `limits` names fleet-wide limits to be checked by the store; none exist yet.
+    """
+
+    queue: str
+    lane: Lane | None
+    priority: int
+    guaranteed: int
+    order: Order = "run_at"
+    limits: tuple[str, ...] = ()
+
+
+class Signals(msgspec.Struct, frozen=True, kw_only=True):
+    """What the policy may know of the world beyond the job. Comes back with each claim, at most one claim old."""
+
+    now_us: int
+
+
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+    """The jobs of a claim in the order in which the asks were served, and when the next pending one of those queues falls due."""
+
+    jobs: list[Job]
+    now_us: int
+    next_due_us: int | None
+
+
+class Renewal(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer for one grip: still held or not, and whether a cancel waits."""
+
+    job_id: str
+    fence: int
+    held: bool
+    cancel_requested: bool = False
+
+
+class Query(msgspec.Struct, frozen=True, kw_only=True):
+    """A filter over jobs; every given field must match. Newest first, paged by id."""
+
+    status: Status | None = None
+    queue: str | None = None
+    task: str | None = None
+    lane: Lane | None = None
+    schedule: str | None = None
+    tag: str | None = None
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """One page; `after` continues it, None when there is no more."""
+
+    jobs: list[Job]
+    after: str | None
+
+
+class RunningJob(msgspec.Struct, frozen=True, kw_only=True):
+    """The longest running job of a queue."""
+
+    job_id: str
+    task: str
+    retry_count: int
+    is_retry: bool
+    since_us: int
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue, counted. pending = ready + later, per lane."""
+
+    queue: str
+    fresh_ready: int = 0
+    fresh_later: int = 0
+    retry_ready: int = 0
+    retry_later: int = 0
+    processing: int = 0
+    stuck: int = 0  # of processing: lease ended
+    done: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    paused: bool = False
+    oldest_ready_us: int | None = None  # run_at of the job that waits longest
+    next_due_us: int | None = None  # earliest run_at in the future
+    current_job: RunningJob | None = None
+
+
+class Stats(msgspec.Struct, frozen=True, kw_only=True):
+    """All queues that have jobs or settings, by name."""
+
+    now_us: int
+    queues: list[QueueStats]
+
+
+class QueueState(msgspec.Struct, frozen=True, kw_only=True):
+    """The stored settings of a queue."""
+
+    queue: str
+    paused: bool
+    reason: str = ""
+    by: str = ""
+    updated_at_us: int = 0
+
+
+class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker as it last reported itself; written with its renewals."""
+
+    id: str
+    host: str
+    pid: int
+    queues: tuple[str, ...]
+    concurrency: int
+    running: int
+    started_at_us: int
+    seen_at_us: int = 0  # written by the store
+    unknown_tasks: tuple[str, ...] = ()
+    version: str = ""
+
+
+class Listener(Protocol):
+    """One sleeper's ear for wake-up hints. A hint carries nothing; missing one costs a poll interval, never a job."""
+
+    async def wait(self, timeout_s: float) -> bool:
+        """True as soon as a hint has come since the last wait; False when the time is over."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Store(Protocol):
+    """What a store does. Every call may be repeated after an unknown outcome. Usable from any event loop and thread."""
+
+    url: str  # without secrets
+
+    async def open(self) -> None: ...
+    async def close(self) -> None: ...
+    async def now_us(self) -> int: ...
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]: ...
+    async def claim(self, claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed: ...
+    async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]: ...
+    async def settle(self, changes: Sequence[Change]) -> list[Verdict]: ...
+    async def overdue(self, limit: int) -> list[Job]: ...
+    async def request_cancel(self, ids: Sequence[str]) -> list[CancelAnswer]: ...
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
+    async def find(self, query: Query, limit: int, after: str | None = None) -> Found: ...
+    async def stats(self) -> Stats: ...
+    async def prune(self, status: Status, older_than_us: int, limit: int) -> int: ...
+
+    async def set_queue(self, queue: str, *, paused: bool, reason: str = "", by: str = "") -> QueueState: ...
+    async def queue_states(self) -> list[QueueState]: ...
+
+    async def put_schedule(self, schedule: Schedule) -> Schedule: ...
+    async def set_schedule_paused(self, name: str, paused: bool) -> bool: ...
+    async def remove_schedule(self, name: str) -> bool: ...
+    async def schedules(self) -> list[Schedule]: ...
+    async def fire(self, ticks: Sequence[Tick]) -> list[bool]: ...
+
+    async def record_events(self, events: Sequence[Event]) -> None: ...
+    async def read_events(self, after_seq: int, limit: int) -> list[Event]: ...
+    async def workers(self) -> list[WorkerInfo]: ...
+
+    def listen(self) -> Listener: ...
+    def announce(self) -> None: ...

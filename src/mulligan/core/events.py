@@ -1,0 +1,123 @@
+"""Events: what the rest of the world sees. Made only after the store's verdict, from the change and the verdict alone."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+import msgspec
+
+from mulligan.core.change import Change, Held, Lapsed, Verdict
+from mulligan.core.clock import SECOND_US
+
+EventKind = Literal[
+    "ENQUEUED",
+    "CLAIM_START",
+    "CLAIM_SUCCESS",
+    "PROCESSING",
+    "COMPLETED",
+    "FAILED",
+    "RETRY_SCHEDULED",
+    "LOCK_RELEASE",
+    "RELEASED",
+    "SNOOZED",
+    "CRASHED",
+    "CANCELLED",
+    "REQUEUED",
+    "LEASE_LOST",
+    "QUEUE_PAUSED",
+    "QUEUE_RESUMED",
+    "WORKER_STARTED",
+    "WORKER_STOPPED",
+    "STORE_DEGRADED",
+    "STORE_RECOVERED",
+]
+EVENT_KINDS: tuple[EventKind, ...] = get_args(EventKind)
+# The kinds the store's bounded log keeps, so that other processes see them too.
+STORED_KINDS: frozenset[str] = frozenset(
+    {
+        "FAILED",
+        "RETRY_SCHEDULED",
+        "SNOOZED",
+        "CRASHED",
+        "CANCELLED",
+        "REQUEUED",
+        "LEASE_LOST",
+        "QUEUE_PAUSED",
+        "QUEUE_RESUMED",
+        "WORKER_STARTED",
+        "WORKER_STOPPED",
+    }
+)
+EVENT_LOG_MAX = 10_000
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that happened."""
+
+    kind: EventKind
+    at_us: int
+    job_id: str = ""
+    queue: str = ""
+    task: str = ""
+    worker: str = ""
+    fence: int = 0
+    attempt: int = 0
+    ran_us: int = 0
+    detail: dict[str, Any] = {}
+    seq: int = 0  # its place in the store's log; 0 while it is only in this process
+
+
+def events_of(change: Change, verdict: Verdict) -> list[Event]:
+    """The events of one settled change, in their order; for a refused one, the lost lease."""
+    common: dict[str, Any] = {
+        "at_us": verdict.at_us,
+        "job_id": change.job_id,
+        "queue": change.queue,
+        "task": change.task,
+        "worker": change.worker,
+        "fence": change.guard.fence if isinstance(change.guard, (Held, Lapsed)) else verdict.fence,
+        "attempt": change.record.attempt if change.record else change.attempts,
+        "ran_us": change.ran_us,
+    }
+    if not verdict.applied:
+        if isinstance(change.guard, Held):
+            detail = {"wanted": change.status, "reason": verdict.reason, "fence_now": verdict.fence}
+            return [Event(kind="LEASE_LOST", detail=detail, **common)]
+        return []  # another sweeper or operator was first: nothing happened here
+    if change.cause == "success":
+        return [Event(kind="COMPLETED", **common), Event(kind="LOCK_RELEASE", **common)]
+    events = [Event(kind=kind, detail=detail, **common) for kind, detail in _steps(change, verdict)]
+    if change.cause != "requeue":
+        events.append(Event(kind="LOCK_RELEASE", **common))
+    return events
+
+
+def _steps(change: Change, verdict: Verdict) -> list[tuple[EventKind, dict[str, Any]]]:
+    """What a change that is not a success consists of, one event kind each."""
+    delay_s = change.delay_us / SECOND_US
+    why = {"why": change.why}
+    if change.cause == "requeue":
+        return [("REQUEUED", {"generation": change.generation, "by": change.worker, **why})]
+    if verdict.status == "cancelled":
+        return [("CANCELLED", why)]
+    if change.cause == "release":
+        return [("RELEASED", {"delay_s": delay_s, **why})]
+    if change.cause == "snooze" and change.status == "pending":
+        return [("SNOOZED", {"delay_s": delay_s, **why})]
+    first: EventKind = "CRASHED" if change.cause == "crash" else "FAILED"
+    error = change.error
+    detail: dict[str, Any] = {
+        "final": change.status == "failed",
+        "cause": change.cause,
+        "error": "" if error is None else error.type,
+        "message": "" if error is None else error.message[:200],
+        "fingerprint": None if error is None else error.fingerprint,
+        **why,
+    }
+    steps: list[tuple[EventKind, dict[str, Any]]] = [(first, detail)]
+    if change.status == "pending":
+        retry = {"delay_s": delay_s, "failures": change.failures, "crashes": change.crashes, "run_at_us": verdict.run_at_us, **why}
+        steps.append(("RETRY_SCHEDULED", retry))
+    elif first == "CRASHED":
+        steps.append(("FAILED", detail))
+    return steps

@@ -1,0 +1,106 @@
+"""The manual way: claim a job, do the work yourself, say how it ended. The same policy decides as in a worker."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+from mulligan.core.change import Grip
+from mulligan.core.clock import Clock, seconds_to_us
+from mulligan.core.codec import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, encode_result, storable_text
+from mulligan.core.contract import Signals, Store
+from mulligan.core.events import events_of
+from mulligan.core.ids import new_id
+from mulligan.core.job import ErrorInfo, Job
+from mulligan.core.outcome import Outcome, Raised, Released, Snoozed, Succeeded
+from mulligan.observe.bus import EventBus
+from mulligan.policy.decide import decide
+from mulligan.policy.retry import RetryPolicy
+
+
+class Lease:
+    """One job claimed by hand. Nothing renews it but `extend`; every call answers False once it is no longer yours."""
+
+    def __init__(
+        self,
+        job: Job,
+        lease_us: int,
+        *,
+        store: Store,
+        bus: EventBus,
+        policy_of: Callable[[Job], RetryPolicy],
+        rng: random.Random,
+        clock: Clock,
+    ) -> None:
+        self.job = job
+        self._lease_us = lease_us
+        self._store = store
+        self._bus = bus
+        self._policy_of = policy_of
+        self._rng = rng
+        self._clock = clock
+
+    @property
+    def id(self) -> str:
+        return self.job.id
+
+    def __repr__(self) -> str:
+        return f"Lease({self.job.task!r}, {self.job.id!r}, fence={self.job.fence})"
+
+    async def complete(self, result: Any = None) -> bool:
+        """The job is done."""
+        return await self._settle(Succeeded(encode_result(result)))
+
+    async def fail(
+        self,
+        message: str,
+        *,
+        code: str | int | None = None,
+        exception_type: str = "Failure",
+        traceback: str | None = None,
+        retry: bool = True,
+        after: float | None = None,
+    ) -> bool:
+        """The attempt failed: retried by the job's policy (or `after` seconds), or given up at once with retry=False."""
+        error = ErrorInfo(
+            type=storable_text(exception_type, 200),
+            message=storable_text(message, MESSAGE_CHARS_MAX),
+            code=None if code is None else storable_text(str(code), 100),
+            traceback=None if traceback is None else storable_text(traceback[-TRACEBACK_CHARS_MAX:], TRACEBACK_CHARS_MAX),
+            fingerprint=storable_text(exception_type, 200),
+            at_us=await self._store.now_us(),
+        )
+        after_us = None if after is None else seconds_to_us(after, "after")
+        ruling = "retry" if retry else "give_up"
+        return await self._settle(Raised(error=error, ruling=ruling, rule="failed by hand", after_us=after_us))  # type: ignore[arg-type]
+
+    async def snooze(self, seconds: float, message: str = "") -> bool:
+        """Not now: due again in `seconds`, without spending a retry."""
+        return await self._settle(Snoozed(seconds_to_us(seconds, "seconds"), message))
+
+    async def release(self, reason: str = "released by hand") -> bool:
+        """Gives it back as if it had not been claimed."""
+        return await self._settle(Released(reason))
+
+    async def extend(self, seconds: float | None = None) -> bool:
+        """Holds it for another lease (or `seconds`) from now; False if it is no longer yours."""
+        lease_us = self._lease_us if seconds is None else seconds_to_us(seconds, "seconds")
+        [renewal] = await self._store.renew([Grip(self.job.id, self.job.fence)], lease_us)
+        return renewal.held
+
+    async def _settle(self, outcome: Outcome) -> bool:
+        now_us = await self._store.now_us()
+        change = decide(
+            self.job,
+            outcome,
+            self._policy_of(self.job),
+            Signals(now_us=now_us),
+            self._rng,
+            settle_id=new_id(self._clock.now_us()),
+            worker=self.job.lease_owner or "",
+            started_at_us=self.job.updated_at_us,
+        )
+        [verdict] = await self._store.settle([change])
+        self._bus.publish(events_of(change, verdict))
+        return verdict.applied

@@ -1,0 +1,151 @@
+"""An exception as stored text: type, message, code, the end of its traceback, and a fingerprint by which equal errors group.
+
+Every step copes with hostile exceptions: a message that raises, that is huge, that holds NUL or lone surrogates, a chain of causes
+that bites its tail. Local variables are never read, since they hold secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+
+from mulligan.core.codec import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, storable_text
+from mulligan.core.errors import Cancel, Fail, Retry, Snooze
+from mulligan.core.job import ErrorInfo
+
+TYPE_CHARS_MAX = 200
+CODE_CHARS_MAX = 200
+CHAIN_MAX = 5  # causes shown, nearest first
+FRAMES_MAX = 20  # innermost frames shown of each
+SUMMARY_CHARS_MAX = 500  # of each message inside a traceback
+FINGERPRINT_FRAMES = 3
+_CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
+_CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
+_SIGNALS = (Retry, Snooze, Fail, Cancel)
+
+Frame = tuple[str, str, str, int]  # module, function, file, line
+
+
+def describe(error: BaseException, at_us: int) -> ErrorInfo:
+    """The error as the job keeps it."""
+    frames = _frames(error.__traceback__)
+    name = _type_name(error)
+    return ErrorInfo(
+        type=name,
+        message=storable_text(_message(error), MESSAGE_CHARS_MAX),
+        code=_code(error),
+        traceback=_tail(_traceback(error)) if frames else None,
+        fingerprint=fingerprint(name, [f"{module}:{function}" for module, function, _, _ in frames[-FINGERPRINT_FRAMES:]]),
+        at_us=at_us,
+    )
+
+
+def reported(
+    message: str, at_us: int, *, exception_type: str = "", code: str | int | None = None, traceback: str | None = None
+) -> ErrorInfo:
+    """An error that somebody tells instead of raising it, made storable."""
+    name = storable_text(exception_type or "Reported", TYPE_CHARS_MAX)
+    return ErrorInfo(
+        type=name,
+        message=storable_text(message, MESSAGE_CHARS_MAX),
+        code=None if code is None else storable_text(str(code), CODE_CHARS_MAX),
+        traceback=None if traceback is None else _tail(traceback),
+        fingerprint=fingerprint(name, []),
+        at_us=at_us,
+    )
+
+
+def fingerprint(name: str, places: list[str]) -> str:
+    """A short, stable hash of what was raised and where; the message is left out, since it often holds an id."""
+    from hashlib import blake2b
+
+    return blake2b("\n".join([name, *places]).encode("utf-8", "replace"), digest_size=6).hexdigest()
+
+
+def _type_name(error: BaseException) -> str:
+    kind = type(error)
+    if kind in _SIGNALS:
+        return f"mulligan.{kind.__name__}"
+    module = str(kind.__module__)
+    return storable_text(kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}", TYPE_CHARS_MAX)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except (Exception, SystemExit) as problem:  # noqa: BLE001 - the text of a stranger
+        return f"(the message cannot be read: str() raised {type(problem).__name__})"
+
+
+def _code(error: BaseException) -> str | None:
+    try:
+        code = error.code  # type: ignore[attr-defined]
+        if isinstance(code, bool) or not isinstance(code, (str, int)):
+            return None
+        return storable_text(str(code), CODE_CHARS_MAX)
+    except (Exception, SystemExit):  # noqa: BLE001 - most errors have no code, and a property may raise anything
+        return None
+
+
+def _frames(trace: TracebackType | None) -> list[Frame]:
+    """The frames of a traceback, outermost first."""
+    frames = []
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        module = trace.tb_frame.f_globals.get("__name__", "?")
+        frames.append((str(module), code.co_qualname, code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return frames
+
+
+def _tail(text: str) -> str:
+    """The end of a text, where a traceback says what happened."""
+    if len(text) > TRACEBACK_CHARS_MAX:
+        text = f"… ({len(text):,} characters in all)\n{text[-TRACEBACK_CHARS_MAX:]}"
+    return storable_text(text, len(text))
+
+
+def _traceback(error: BaseException) -> str:
+    """The traceback in Python's own form, causes first."""
+    return "".join(reversed(list(_links(error))))
+
+
+def _links(error: BaseException) -> Iterator[str]:
+    """The error and its causes, nearest first, at most CHAIN_MAX, each once."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen and len(seen) < CHAIN_MAX:
+        seen.add(id(current))
+        yield _one_traceback(current)
+        cause, context = current.__cause__, None if current.__suppress_context__ else current.__context__
+        current = context if cause is None else cause
+        if current is not None:
+            yield _CONTEXT if cause is None else _CAUSE
+
+
+def _one_traceback(error: BaseException) -> str:
+    frames = _frames(error.__traceback__)
+    lines = ["Traceback (most recent call last):\n"] if frames else []
+    if len(frames) > FRAMES_MAX:
+        lines.append(f"  … {len(frames) - FRAMES_MAX:,} outer frames\n")
+    for _, function, file, line in frames[-FRAMES_MAX:]:
+        lines.append(f'  File "{file}", line {line}, in {function}\n')
+        source = _source(file, line)
+        if source:
+            lines.append(f"    {source}\n")
+    lines.append(_summary(error))
+    if isinstance(error, BaseExceptionGroup):
+        lines += [f"  - {_summary(part)}" for part in error.exceptions[:CHAIN_MAX]]
+    return "".join(lines)
+
+
+def _summary(error: BaseException) -> str:
+    message = _message(error)[:SUMMARY_CHARS_MAX]
+    return f"{_type_name(error)}: {message}\n" if message else f"{_type_name(error)}\n"
+
+
+def _source(file: str, line: int) -> str:
+    """The line of source, from Python's own cache of it."""
+    from linecache import getline
+
+    return getline(file, line).strip()[:SUMMARY_CHARS_MAX]

@@ -1,0 +1,79 @@
+"""Retry-After: how long a server asks to be left alone, as the common HTTP clients carry it in their errors."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from datetime import timedelta, timezone
+from typing import Any
+
+from mulligan.core.clock import SECOND_US
+from mulligan.policy.checks import SECONDS_MAX
+
+HEADER_CHARS_MAX = 64
+_SECONDS = re.compile(r"[+-]?\d+(\.\d+)?")
+
+
+def retry_after_us(error: BaseException, now_us: int) -> int | None:
+    """The wait the error carries in microseconds, 0 if it lies in the past; None if it carries none that can be read."""
+    for place in _PLACES:
+        wait_us = _wait_us(_look(place, error), now_us)
+        if wait_us is not None:
+            return wait_us
+    return None
+
+
+def span_us(seconds: object) -> int | None:
+    """A span as people give it, in microseconds, cut to 0 up to a year; None if it is no finite number or timedelta."""
+    if isinstance(seconds, timedelta):
+        seconds = seconds.total_seconds()
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not -math.inf < seconds < math.inf:
+        return None
+    return round(min(max(0, seconds), SECONDS_MAX) * SECOND_US)
+
+
+def _look(place: Callable[[Any], Any], error: BaseException) -> Any:
+    try:
+        return place(error)
+    except (Exception, SystemExit):  # noqa: BLE001 - most errors lack the attribute, and a stranger's may raise anything
+        return None
+
+
+def _header(headers: Any) -> Any:
+    """The header of a mapping, whether or not it tells capitals apart."""
+    value = headers.get("Retry-After")
+    return headers.get("retry-after") if value is None else value
+
+
+# In this order: a plain attribute, httpx and requests, botocore, aiohttp and urllib.
+_PLACES: tuple[Callable[[Any], Any], ...] = (
+    lambda error: error.retry_after,
+    lambda error: _header(error.response.headers),
+    lambda error: _header(error.response["ResponseMetadata"]["HTTPHeaders"]),
+    lambda error: _header(error.headers),
+)
+
+
+def _wait_us(value: object, now_us: int) -> int | None:
+    if isinstance(value, bytes):
+        value = value.decode("latin-1")
+    if not isinstance(value, str):
+        return span_us(value)
+    text = value.strip()
+    if len(text) > HEADER_CHARS_MAX:
+        return None
+    return span_us(float(text)) if _SECONDS.fullmatch(text) else _until_us(text, now_us)
+
+
+def _until_us(date: str, now_us: int) -> int | None:
+    """The time from now to an HTTP date."""
+    from email.utils import parsedate_to_datetime  # rarely needed, and not cheap to import
+
+    try:
+        moment = parsedate_to_datetime(date)
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=timezone.utc)
+        return span_us(moment.timestamp() - now_us / SECOND_US)
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None

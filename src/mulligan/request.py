@@ -1,0 +1,140 @@
+"""From a call to the job that is stored: options checked, policy frozen, arguments encoded. Nothing is written here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from mulligan.core.clock import datetime_to_us, seconds_to_us
+from mulligan.core.codec import check_key, check_name, encode_payload
+from mulligan.core.errors import BadSetting
+from mulligan.core.job import PRIORITIES, NewJob
+from mulligan.core.schedule import MISSED, Missed, Schedule
+from mulligan.policy.queues import Queue
+from mulligan.policy.retry import RetryPolicy, freeze
+from mulligan.worker.policies import merged
+from mulligan.worker.registry import TaskDef
+
+TIMEOUT_S = 900.0  # no time-out at all must be asked for by writing timeout=None
+TAGS_MAX = 20
+INTERVAL_MIN_US = 1_000
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What one enqueue may say beyond its arguments. Times in seconds. UNSET takes the task's, queue's or app's default."""
+
+    delay: float | None = None  # run no earlier than this many seconds from now
+    eta: datetime | None = None  # run no earlier than this time
+    max_age: float | None | msgspec.UnsetType = msgspec.UNSET  # give up when not finished this long after it first fell due
+    priority: int | msgspec.UnsetType = msgspec.UNSET  # 0 normal, 1 raised, 2 urgent
+    unique_key: str | None = None  # at most one live job per queue and key
+    tags: Sequence[str] = ()
+    queue: str | None = None
+    timeout: float | None | msgspec.UnsetType = msgspec.UNSET  # of one execution; None: none
+    max_retries: int | None | msgspec.UnsetType = msgspec.UNSET
+    retry: RetryPolicy | None = None
+
+    def with_more(self, changes: Mapping[str, Any]) -> Options:
+        """These options with some replaced; an unknown name is refused with the list of known ones."""
+        unknown = sorted(set(changes) - set(self.__struct_fields__))
+        if unknown:
+            raise BadSetting(f"unknown option {', '.join(unknown)}; known: {', '.join(self.__struct_fields__)}")
+        return msgspec.structs.replace(self, **changes)
+
+
+def check_timeout(timeout: float | None) -> int | None:
+    """A time-out in microseconds; None means none, zero makes no sense."""
+    if timeout is None:
+        return None
+    timeout_us = seconds_to_us(timeout, "timeout")
+    if timeout_us == 0:
+        raise BadSetting("timeout must be greater than 0 seconds, or None for none")
+    return timeout_us
+
+
+def check_priority(priority: object) -> int:
+    if priority not in PRIORITIES or isinstance(priority, bool) or not isinstance(priority, int):
+        raise BadSetting(f"priority must be 0 (normal), 1 (raised) or 2 (urgent), not {priority!r}")
+    return priority
+
+
+def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(tags, str) or len(tags) > TAGS_MAX:
+        raise BadSetting(f"tags must be a sequence of at most {TAGS_MAX} texts, not {tags!r}")
+    return tuple(check_key(tag, "tag") for tag in tags)
+
+
+class FrozenPolicy(msgspec.Struct, frozen=True):
+    """What of a policy is stored with a job."""
+
+    text: str
+    max_retries: int | None
+    max_age_us: int | None
+
+
+class JobBuilder:
+    """Makes jobs of calls. The policy of a task without options of its own is frozen once, not per call."""
+
+    def __init__(self, queues: Mapping[str, Queue], base: RetryPolicy | None) -> None:
+        self._queues = queues
+        self._base = base
+        self._frozen: dict[tuple[str, str], FrozenPolicy] = {}
+
+    def forget_policies(self) -> None:
+        """To be called when a queue's settings change."""
+        self._frozen.clear()
+
+    def build(self, task: TaskDef, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, job_id: str) -> NewJob:
+        """The job to insert, or a UsageError that says what is wrong with the call."""
+        task.check_arguments(args, kwargs)
+        if options.delay is not None and options.eta is not None:
+            raise BadSetting("give delay or eta, not both")
+        queue_name = task.queue if options.queue is None else check_name(options.queue, "queue")
+        policy = self._policy(task, queue_name, options)
+        return NewJob(
+            id=job_id,
+            queue=queue_name,
+            task=task.name,
+            payload=encode_payload(args, kwargs),
+            policy=policy.text,
+            max_retries=policy.max_retries,
+            max_age_us=policy.max_age_us,
+            priority=task.priority if options.priority is msgspec.UNSET else check_priority(options.priority),
+            delay_us=0 if options.delay is None else seconds_to_us(options.delay, "delay"),
+            eta_us=None if options.eta is None else datetime_to_us(options.eta, "eta"),
+            timeout_us=task.timeout_us if options.timeout is msgspec.UNSET else check_timeout(options.timeout),
+            unique_key=None if options.unique_key is None else check_key(options.unique_key, "unique_key"),
+            tags=task.tags if not options.tags else (*task.tags, *check_tags(options.tags)),
+        )
+
+    def _policy(self, task: TaskDef, queue_name: str, options: Options) -> FrozenPolicy:
+        own = options.retry is not None or options.max_retries is not msgspec.UNSET or options.max_age is not msgspec.UNSET
+        key = (task.name, queue_name)
+        if own or key not in self._frozen:
+            frozen = self._freeze(task, queue_name, options)
+            if own:
+                return frozen
+            self._frozen[key] = frozen
+        return self._frozen[key]
+
+    def _freeze(self, task: TaskDef, queue_name: str, options: Options) -> FrozenPolicy:
+        """Job over task over queue over app, field by field; then only the numbers of it."""
+        job_level = RetryPolicy(max_retries=options.max_retries, max_age=options.max_age)
+        queue = self._queues.get(queue_name)
+        policy = merged(job_level, options.retry, task.retry, queue.retry if queue else None, self._base).resolved()
+        return FrozenPolicy(freeze(policy), policy.max_retries, policy.max_age_us)
+
+
+def build_schedule(job: NewJob, interval: float, name: str, missed: Missed) -> Schedule:
+    """The schedule that makes such a job at every tick."""
+    interval_us = seconds_to_us(interval, "interval")
+    if interval_us < INTERVAL_MIN_US:
+        raise BadSetting(f"interval must be at least {INTERVAL_MIN_US / 1e6} seconds, not {interval!r}")
+    if missed not in MISSED:
+        raise BadSetting(f"missed must be one of {', '.join(MISSED)}, not {missed!r}")
+    if job.eta_us is not None or job.delay_us or job.unique_key is not None:
+        raise BadSetting("a schedule's jobs take no delay, eta or unique_key: each tick makes its own job, due at once")
+    return Schedule(name=check_name(name, "schedule"), job=job, interval_us=interval_us, missed=missed)

@@ -1,0 +1,367 @@
+"""The memory store: the reference model of the storage contract. What it answers is what every other store must answer.
+
+Rows are frozen Job values in one dictionary, and every call is one step under one lock. Nothing survives the process.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from msgspec.structs import replace
+
+from mulligan.core.change import Change, Dead, Grip, Verdict, check_writable
+from mulligan.core.clock import SECOND_US, Clock, SystemClock
+from mulligan.core.contract import (
+    FIND_LIMIT_MAX,
+    Ask,
+    CancelAnswer,
+    Claimed,
+    Found,
+    Inserted,
+    Query,
+    QueueState,
+    Renewal,
+    Stats,
+    WorkerInfo,
+)
+from mulligan.core.errors import IllegalMove, UsageError
+from mulligan.core.events import EVENT_LOG_MAX, STORED_KINDS, Event, EventKind, events_of
+from mulligan.core.job import LIVE, Job, NewJob, Status
+from mulligan.core.lending import allot
+from mulligan.core.schedule import Schedule, Tick
+from mulligan.stores.memory_index import Index
+from mulligan.stores.memory_listener import MemoryListener
+from mulligan.stores.memory_rows import claimed, is_held, matches, merged, refusal_of, row_of, settled, verdict_on
+from mulligan.stores.memory_stats import count_queues
+
+CLAIM_MEMORY_US = 3_600 * SECOND_US  # how long a claim_id that took jobs is known
+WORKER_MEMORY_US = 3_600 * SECOND_US  # how long a silent worker is listed
+
+
+class MemoryStore:
+    """A store in this process's memory: new → open → closed, and open again with the same rows."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.url = "memory://"
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._opened = False
+        self._jobs: dict[str, Job] = {}
+        self._index = Index()
+        self._claims: dict[str, tuple[int, list[str]]] = {}  # claim_id: when, which jobs
+        self._queues: dict[str, QueueState] = {}
+        self._schedules: dict[str, Schedule] = {}
+        self._workers: dict[str, WorkerInfo] = {}
+        self._events: deque[Event] = deque(maxlen=EVENT_LOG_MAX)
+        self._last_seq = 0
+        self._listeners: set[MemoryListener] = set()
+
+    # -- Life ---------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Makes the store usable; opening an open store changes nothing."""
+        self._opened = True
+
+    async def close(self) -> None:
+        """Ends all use; closing a closed store changes nothing."""
+        with self._lock:
+            self._opened = False
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener.close()
+
+    async def now_us(self) -> int:
+        """The store's time."""
+        with self._step() as now_us:
+            return now_us
+
+    @contextmanager
+    def _step(self) -> Iterator[int]:
+        """One atomic step of an open store, at the time it yields."""
+        with self._lock:
+            self._check_open()
+            yield self._clock.now_us()
+
+    def _check_open(self) -> None:
+        if not self._opened:
+            raise IllegalMove("this store is not open: await store.open() first; a closed store must be opened again")
+
+    # -- Jobs: insert, claim, renew, settle ---------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """Stores new jobs; see Inserted for what a known id or a taken unique key answers."""
+        with self._step() as now_us:
+            answers = [self._insert(job, now_us) for job in jobs]
+        self.announce()
+        return answers
+
+    def _insert(self, job: NewJob, now_us: int) -> Inserted:
+        if job.id not in self._jobs:
+            owner = self._index.owner(job.queue, job.unique_key)
+            if owner is not None:
+                return Inserted(id=owner, created=False, at_us=now_us)
+            self._put(row_of(job, now_us))
+        return Inserted(id=job.id, created=True, at_us=now_us)
+
+    async def claim(self, claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed:
+        """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
+        with self._step() as now_us:
+            if total <= 0 or not asks:
+                return Claimed(jobs=[], now_us=now_us, next_due_us=None)
+            queues = {ask.queue for ask in asks if not self._is_paused(ask.queue)}
+            if claim_id in self._claims:
+                ids = [job_id for job_id in self._claims[claim_id][1] if self._holds(claim_id, job_id)]
+            else:
+                ids = self._pick([ask for ask in asks if ask.queue in queues], total, now_us)
+                for job_id in ids:
+                    self._put(claimed(self._jobs[job_id], claim_id, owner, now_us, lease_us))
+                self._remember_claim(claim_id, ids, now_us)
+            due_times = [due_us for queue in queues if (due_us := self._index.next_due_us(queue, now_us)) is not None]
+            next_due_us = min(due_times, default=None) if len(ids) < total else None
+            return Claimed(jobs=[self._read(job_id, now_us) for job_id in ids], now_us=now_us, next_due_us=next_due_us)
+
+    def _pick(self, asks: Sequence[Ask], total: int, now_us: int) -> list[str]:
+        """The jobs of a claim: each ask's guaranteed share, then what the others leave, in the order of the asks."""
+        seen: set[str] = set()
+        lines: list[list[str]] = []
+        for ask in asks:
+            # Asks may overlap. A job stands in the line of the first ask that lists it.
+            line = [job_id for job_id in self._index.due(ask, now_us, total) if job_id not in seen]
+            seen.update(line)
+            lines.append(line)
+        takes = allot(total, [ask.guaranteed for ask in asks], [len(line) for line in lines])
+        return [job_id for line, take in zip(lines, takes, strict=True) for job_id in line[:take]]
+
+    def _remember_claim(self, claim_id: str, ids: list[str], now_us: int) -> None:
+        for known, (at_us, _) in list(self._claims.items()):
+            if at_us >= now_us - CLAIM_MEMORY_US:
+                break  # They are kept in the order of their making.
+            del self._claims[known]
+        if ids:
+            self._claims[claim_id] = (now_us, ids)
+
+    def _holds(self, claim_id: str, job_id: str) -> bool:
+        job = self._jobs.get(job_id)
+        return job is not None and job.status == "processing" and job.claim_id == claim_id
+
+    async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
+        """Lengthens the leases that are still held, and notes that the worker lives."""
+        with self._step() as now_us:
+            answers = [self._renew(grip, now_us + lease_us) for grip in grips]
+            if worker is not None:
+                self._workers[worker.id] = replace(worker, seen_at_us=now_us)
+                self._workers = {known.id: known for known in self._workers.values() if known.seen_at_us >= now_us - WORKER_MEMORY_US}
+            return answers
+
+    def _renew(self, grip: Grip, expires_us: int) -> Renewal:
+        row = self._jobs.get(grip.job_id)
+        if row is None or not is_held(row, grip.fence):
+            return Renewal(job_id=grip.job_id, fence=grip.fence, held=False)
+        self._put(replace(row, lease_expires_at_us=expires_us))
+        return Renewal(job_id=grip.job_id, fence=grip.fence, held=True, cancel_requested=row.cancel_requested)
+
+    async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
+        """Applies each change whose guard holds, in order; the others are refused, one by one."""
+        for change in changes:
+            check_writable(change)
+        with self._step() as now_us:
+            verdicts = [self._settle(change, now_us) for change in changes]
+        if any(verdict.applied and verdict.status == "pending" for verdict in verdicts):
+            self.announce()
+        return verdicts
+
+    def _settle(self, change: Change, now_us: int) -> Verdict:
+        row = self._jobs.get(change.job_id)
+        refusal = refusal_of(row, change, now_us)
+        if row is not None and not refusal and isinstance(change.guard, Dead) and self._index.owner(row.queue, row.unique_key) is not None:
+            refusal = "unique key taken"
+        if row is not None and refusal and row.settle_id == change.settle_id:
+            return verdict_on(row, change, now_us)  # A repeat: it was applied before, and nothing more is written.
+        if row is not None and not refusal:
+            row = settled(row, change, now_us)
+            self._put(row)
+        verdict = verdict_on(row, change, now_us, refusal)
+        for event in events_of(change, verdict):
+            if event.kind in STORED_KINDS:
+                self._log(event)
+        return verdict
+
+    # -- Jobs: sweeping, cancelling, reading, removing ----------------------------------------------------------------
+
+    async def overdue(self, limit: int) -> list[Job]:
+        """Processing jobs whose lease has ended, the oldest end first. Takes nothing over."""
+        with self._step() as now_us:
+            return [self._read(job_id, now_us) for job_id in self._index.lapsed(now_us, limit)]
+
+    async def request_cancel(self, ids: Sequence[str]) -> list[CancelAnswer]:
+        """Cancels pending jobs at once, and asks the holders of processing ones to stop."""
+        with self._step() as now_us:
+            return [self._request_cancel(job_id, now_us) for job_id in ids]
+
+    def _request_cancel(self, job_id: str, now_us: int) -> CancelAnswer:
+        row = self._jobs.get(job_id)
+        if row is None:
+            return "missing"
+        if row.status == "pending":
+            self._put(replace(row, status="cancelled", cancel_requested=True, run_at_us=None, finished_at_us=now_us, updated_at_us=now_us))
+            self._log_new("CANCELLED", now_us, row)
+            return "cancelled"
+        if row.status == "processing":
+            self._put(replace(row, cancel_requested=True))
+            return "requested"
+        return "cancelled" if row.status == "cancelled" else "finished"
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        """The jobs with their histories, in the order of the ids; None where there is no such job."""
+        with self._step() as now_us:
+            return [None if (row := self._jobs.get(job_id)) is None else replace(row, read_at_us=now_us) for job_id in ids]
+
+    async def find(self, query: Query, limit: int, after: str | None = None) -> Found:
+        """One page of the jobs that match, newest first."""
+        if not 1 <= limit <= FIND_LIMIT_MAX:
+            raise UsageError(f"limit must be between 1 and {FIND_LIMIT_MAX}, not {limit}")
+        with self._step() as now_us:
+            jobs: list[Job] = []
+            for job_id in self._index.newest(before=after):
+                if not matches(self._jobs[job_id], query):
+                    continue
+                if len(jobs) == limit:
+                    return Found(jobs=jobs, after=jobs[-1].id)
+                jobs.append(self._read(job_id, now_us))
+            return Found(jobs=jobs, after=None)
+
+    async def stats(self) -> Stats:
+        """Every queue that has jobs or a stored setting, counted."""
+        with self._step() as now_us:
+            return Stats(now_us=now_us, queues=count_queues(self._jobs.values(), self._queues, now_us))
+
+    async def prune(self, status: Status, older_than_us: int, limit: int) -> int:
+        """Removes jobs that came to rest long enough ago, oldest first; returns how many."""
+        if status in LIVE:
+            raise UsageError(f"only done, failed or cancelled jobs can be pruned, not {status} ones")
+        with self._step() as now_us:
+            ids = self._index.finished(status, now_us - older_than_us, limit)
+            for job_id in ids:
+                self._index.put(self._jobs.pop(job_id), None)
+            return len(ids)
+
+    def _put(self, row: Job) -> None:
+        """The only way a row is written."""
+        self._index.put(self._jobs.get(row.id), row)
+        self._jobs[row.id] = row
+
+    def _read(self, job_id: str, now_us: int) -> Job:
+        return replace(self._jobs[job_id], read_at_us=now_us, history=())
+
+    # -- Queues, schedules, workers -----------------------------------------------------------------------------------
+
+    async def set_queue(self, queue: str, *, paused: bool, reason: str = "", by: str = "") -> QueueState:
+        """Stores a queue's settings."""
+        with self._step() as now_us:
+            changed = paused != self._is_paused(queue)
+            state = QueueState(queue=queue, paused=paused, reason=reason, by=by, updated_at_us=now_us)
+            self._queues[queue] = state
+            if changed:
+                kind: EventKind = "QUEUE_PAUSED" if paused else "QUEUE_RESUMED"
+                self._log(Event(kind=kind, at_us=now_us, queue=queue, detail={"reason": reason, "by": by}))
+        if changed and not paused:
+            self.announce()
+        return state
+
+    async def queue_states(self) -> list[QueueState]:
+        """All stored queue settings, by name."""
+        with self._step():
+            return [self._queues[name] for name in sorted(self._queues)]
+
+    def _is_paused(self, queue: str) -> bool:
+        state = self._queues.get(queue)
+        return state is not None and state.paused
+
+    async def put_schedule(self, schedule: Schedule) -> Schedule:
+        """Stores a schedule; one of the same name and interval goes on from where it stands."""
+        with self._step() as now_us:
+            stored = merged(self._schedules.get(schedule.name), schedule, now_us)
+            self._schedules[schedule.name] = stored
+            return stored
+
+    async def set_schedule_paused(self, name: str, paused: bool) -> bool:
+        """Pauses or resumes a schedule; False if there is none of that name."""
+        with self._step() as now_us:
+            if name not in self._schedules:
+                return False
+            self._schedules[name] = replace(self._schedules[name], paused=paused, updated_at_us=now_us)
+            return True
+
+    async def remove_schedule(self, name: str) -> bool:
+        """Removes a schedule, not the jobs it made; False if there is none of that name."""
+        with self._step():
+            return self._schedules.pop(name, None) is not None
+
+    async def schedules(self) -> list[Schedule]:
+        """All schedules, by name."""
+        with self._step():
+            return [self._schedules[name] for name in sorted(self._schedules)]
+
+    async def fire(self, ticks: Sequence[Tick]) -> list[bool]:
+        """Moves each schedule that still stands where the tick expects it, and inserts the tick's job in the same step."""
+        with self._step() as now_us:
+            answers = [self._fire(tick, now_us) for tick in ticks]
+        if any(answers):
+            self.announce()
+        return answers
+
+    def _fire(self, tick: Tick, now_us: int) -> bool:
+        schedule = self._schedules.get(tick.name)
+        if schedule is None or schedule.paused or schedule.next_tick_us != tick.expected_us:
+            return False
+        self._schedules[tick.name] = replace(schedule, next_tick_us=tick.next_tick_us)
+        if tick.job is not None:
+            self._insert(tick.job, now_us)
+        return True
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that reported themselves within the last hour, by id."""
+        with self._step():
+            return [self._workers[worker_id] for worker_id in sorted(self._workers)]
+
+    # -- Events and wake-ups ------------------------------------------------------------------------------------------
+
+    async def record_events(self, events: Sequence[Event]) -> None:
+        """Appends events to the log."""
+        with self._step():
+            for event in events:
+                self._log(event)
+
+    async def read_events(self, after_seq: int, limit: int) -> list[Event]:
+        """The events after a place in the log, oldest first."""
+        with self._step():
+            return [event for event in self._events if event.seq > after_seq][: max(0, limit)]
+
+    def _log_new(self, kind: EventKind, now_us: int, row: Job) -> None:
+        self._log(Event(kind=kind, at_us=now_us, job_id=row.id, queue=row.queue, task=row.task, fence=row.fence, attempt=row.attempts))
+
+    def _log(self, event: Event) -> None:
+        self._last_seq += 1
+        self._events.append(replace(event, seq=self._last_seq))
+
+    def listen(self) -> MemoryListener:
+        """A new ear for wake-ups; close it when done."""
+        with self._lock:
+            self._check_open()
+            listener = MemoryListener(self._forget_listener)
+            self._listeners.add(listener)
+            return listener
+
+    def announce(self) -> None:
+        """Hints to every listener that there may be work."""
+        with self._lock:
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener.hint()
+
+    def _forget_listener(self, listener: MemoryListener) -> None:
+        with self._lock:
+            self._listeners.discard(listener)

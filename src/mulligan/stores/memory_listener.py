@@ -1,0 +1,59 @@
+"""Wake-ups inside one process: a hint reaches a sleeper on any event loop, from any thread."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+
+
+class MemoryListener:
+    """One sleeper's ear. It is hinted or not, and closed or not; a hint that comes before the wait is kept for it."""
+
+    def __init__(self, forget: Callable[[MemoryListener], None]) -> None:
+        self._forget = forget
+        self._lock = threading.Lock()
+        self._hinted = False
+        self._closed = False
+        self._sleeper: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
+
+    async def wait(self, timeout_s: float) -> bool:
+        """True as soon as a hint has come since the last wait; False when the time is over or the listener is closed."""
+        alarm = asyncio.Event()
+        with self._lock:
+            if not self._hinted and not self._closed:
+                self._sleeper = (asyncio.get_running_loop(), alarm)
+            else:
+                alarm.set()
+        try:
+            await asyncio.wait_for(alarm.wait(), timeout_s)
+        except TimeoutError:
+            pass  # A hint may still have come in the meantime, so the flag decides, not the timer.
+        finally:
+            with self._lock:
+                self._sleeper = None
+        with self._lock:
+            hinted, self._hinted = self._hinted, False
+        return hinted
+
+    def hint(self) -> None:
+        """Wakes the sleeper, or lets its next wait end at once."""
+        with self._lock:
+            self._hinted = True
+            self._wake()
+
+    def close(self) -> None:
+        """Ends a running wait, and gets no more hints."""
+        self._forget(self)
+        with self._lock:
+            self._closed = True
+            self._wake()
+
+    def _wake(self) -> None:
+        if self._sleeper is None:
+            return
+        loop, alarm = self._sleeper
+        try:
+            loop.call_soon_threadsafe(alarm.set)
+        except RuntimeError:
+            self._sleeper = None  # Its loop was closed while it slept; nobody is left to wake.

@@ -1,0 +1,163 @@
+"""What a row of the memory store becomes: pure functions from one frozen value to the next, and why a change is refused."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from mulligan.core.change import Change, Dead, Lapsed, Verdict
+from mulligan.core.contract import Query
+from mulligan.core.job import HISTORY_MAX, Job, NewJob
+from mulligan.core.schedule import Schedule
+
+
+def row_of(job: NewJob, now_us: int) -> Job:
+    """The first row of a new job."""
+    run_at_us = job.eta_us if job.eta_us is not None else now_us + job.delay_us
+    return Job(
+        id=job.id,
+        queue=job.queue,
+        task=job.task,
+        payload=job.payload,
+        policy=job.policy,
+        max_retries=job.max_retries,
+        priority=job.priority,
+        lane="fresh",
+        status="pending",
+        run_at_us=run_at_us,
+        created_at_us=now_us,
+        updated_at_us=now_us,
+        finished_at_us=None,
+        due_first_us=run_at_us,
+        attempts=0,
+        failures=0,
+        crashes=0,
+        snoozes=0,
+        releases=0,
+        generation=1,
+        timeout_us=job.timeout_us,
+        max_age_us=job.max_age_us,
+        fence=0,
+        claim_id=None,
+        settle_id=None,
+        lease_owner=None,
+        lease_expires_at_us=None,
+        last_delay_us=None,
+        last_error=None,
+        result_json=None,
+        schedule=job.schedule,
+        tick_us=job.tick_us,
+        unique_key=job.unique_key,
+        concurrency_key=job.concurrency_key,
+        fair_key=job.fair_key,
+        tags=job.tags,
+        trace=job.trace,
+        cancel_requested=False,
+        read_at_us=now_us,
+    )
+
+
+def claimed(row: Job, claim_id: str, owner: str, now_us: int, lease_us: int) -> Job:
+    """A pending row, taken. The settle_id stays: a repeat of the settlement before must still be recognised."""
+    return replace(
+        row,
+        status="processing",
+        run_at_us=None,
+        fence=row.fence + 1,
+        attempts=row.attempts + 1,
+        claim_id=claim_id,
+        lease_owner=owner,
+        lease_expires_at_us=now_us + lease_us,
+        updated_at_us=now_us,
+    )
+
+
+def is_held(row: Job, fence: int) -> bool:
+    """Whether a claim of this fence still holds the row; the lease may have ended, as long as nobody took the row over."""
+    return row.status == "processing" and row.fence == fence
+
+
+def refusal_of(row: Job | None, change: Change, now_us: int) -> str:
+    """Why the change's guard does not hold; empty if it does."""
+    if row is None:
+        return "missing"
+    if isinstance(change.guard, Dead):
+        return "" if row.status == "failed" and row.generation == change.guard.generation else "not failed"
+    if not is_held(row, change.guard.fence):
+        return "stale"
+    if isinstance(change.guard, Lapsed) and (row.lease_expires_at_us is None or row.lease_expires_at_us > now_us):
+        return "not lapsed"
+    return ""
+
+
+def settled(row: Job, change: Change, now_us: int) -> Job:
+    """The row after a change whose guard holds."""
+    requeued = isinstance(change.guard, Dead)
+    status = change.status
+    if status == "pending" and row.cancel_requested and not requeued:
+        status = "cancelled"  # Cancel wins over every way back to pending, except an operator's.
+    run_at_us = now_us + change.delay_us if status == "pending" else None
+    history = row.history
+    if change.record is not None:
+        history = (*history, replace(change.record, ended_at_us=now_us))[-HISTORY_MAX:]
+    return replace(
+        row,
+        status=status,
+        lane=change.lane,
+        run_at_us=run_at_us,
+        updated_at_us=now_us,
+        finished_at_us=None if status == "pending" else now_us,
+        due_first_us=run_at_us if requeued and run_at_us is not None else row.due_first_us,
+        attempts=change.attempts,
+        failures=change.failures,
+        crashes=change.crashes,
+        snoozes=change.snoozes,
+        releases=change.releases,
+        generation=change.generation,
+        claim_id=None,
+        settle_id=change.settle_id,
+        lease_owner=None,
+        lease_expires_at_us=None,
+        last_delay_us=change.last_delay_us,
+        last_error=change.error,
+        result_json=change.result_json,
+        cancel_requested=row.cancel_requested and not requeued,
+        history=history,
+    )
+
+
+def verdict_on(row: Job | None, change: Change, now_us: int, refusal: str = "") -> Verdict:
+    """The answer to a change, from the row as it is now."""
+    if row is None:
+        return Verdict(job_id=change.job_id, applied=False, status=None, reason=refusal, at_us=now_us)
+    return Verdict(
+        job_id=row.id,
+        applied=not refusal,
+        status=row.status,
+        fence=row.fence,
+        run_at_us=row.run_at_us,
+        reason=refusal,
+        at_us=now_us,
+    )
+
+
+def matches(row: Job, query: Query) -> bool:
+    """Whether every given field of the query fits."""
+    return (
+        (query.status is None or row.status == query.status)
+        and (query.queue is None or row.queue == query.queue)
+        and (query.task is None or row.task == query.task)
+        and (query.lane is None or row.lane == query.lane)
+        and (query.schedule is None or row.schedule == query.schedule)
+        and (query.tag is None or query.tag in row.tags)
+    )
+
+
+def merged(known: Schedule | None, given: Schedule, now_us: int) -> Schedule:
+    """The schedule to store: an equal interval goes on from where it stands, another one starts anew; the pause stays."""
+    if known is not None and known.interval_us == given.interval_us:
+        return replace(given, anchor_us=known.anchor_us, next_tick_us=known.next_tick_us, paused=known.paused, updated_at_us=now_us)
+    anchor_us = given.anchor_us or now_us
+    next_tick_us = anchor_us + given.interval_us
+    if known is None:
+        return replace(given, anchor_us=anchor_us, next_tick_us=given.next_tick_us or next_tick_us, updated_at_us=now_us)
+    return replace(given, anchor_us=anchor_us, next_tick_us=next_tick_us, paused=known.paused, updated_at_us=now_us)

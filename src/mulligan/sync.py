@@ -1,0 +1,177 @@
+"""The same app for code without an event loop: scripts, Flask, Django. One loop in one background thread; no second registry."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from mulligan.admin import Status
+from mulligan.core.contract import CancelAnswer, QueueState
+from mulligan.core.errors import IllegalMove
+from mulligan.core.job import Job, NewJob
+from mulligan.handle import Handle, ScheduleHandle
+from mulligan.lease import Lease
+
+if TYPE_CHECKING:
+    from mulligan.app import Mulligan
+    from mulligan.task import TaskCall
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class LoopThread:
+    """An event loop in a daemon thread, started when first needed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs the coroutine on the background loop and waits for it."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return asyncio.run_coroutine_threadsafe(work, self._started()).result()
+        work.close()
+        raise IllegalMove("this thread runs an event loop, which a sync call would block; await the async form instead")
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._loop.is_closed():
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="mulligan-sync", daemon=True).start()
+            return self._loop
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._loop = None
+
+
+class SyncHandle(Generic[R]):
+    """A handle whose calls block."""
+
+    def __init__(self, app: SyncApp, handle: Handle[R]) -> None:
+        self._app = app
+        self._handle = handle
+        self.id = handle.id
+        self.created = handle.created
+
+    def job(self) -> Job:
+        """The job as it is stored now."""
+        return self._app.run(self._handle.job())
+
+    def result(self, timeout: float | None = None) -> R:
+        """Waits for the job to end; see Handle.result."""
+        return self._app.run(self._handle.result(timeout))
+
+
+class SyncLease:
+    """A manual lease whose calls block; see Lease."""
+
+    def __init__(self, app: SyncApp, lease: Lease) -> None:
+        self._app = app
+        self._lease = lease
+        self.job = lease.job
+        self.id = lease.id
+
+    def complete(self, result: Any = None) -> bool:
+        """The job is done."""
+        return self._app.run(self._lease.complete(result))
+
+    def fail(self, message: str, **details: Any) -> bool:
+        """The attempt failed; details as for Lease.fail."""
+        return self._app.run(self._lease.fail(message, **details))
+
+    def snooze(self, seconds: float, message: str = "") -> bool:
+        """Not now, without spending a retry."""
+        return self._app.run(self._lease.snooze(seconds, message))
+
+    def release(self) -> bool:
+        """Gives it back as if it had not been claimed."""
+        return self._app.run(self._lease.release())
+
+    def extend(self, seconds: float | None = None) -> bool:
+        """Holds it for longer."""
+        return self._app.run(self._lease.extend(seconds))
+
+
+class SyncTask(Generic[P, R]):
+    """A task whose enqueue blocks until the job is stored."""
+
+    def __init__(self, app: SyncApp, task: TaskCall[P, R]) -> None:
+        self._app = app
+        self._task = task
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        """Stores a job that will call the task with these arguments."""
+        return SyncHandle(self._app, self._app.run(self._task.enqueue(*args, **kwargs)))
+
+
+class SyncApp:
+    """`app.sync`: the client side of an app, blocking."""
+
+    def __init__(self, app: Mulligan) -> None:
+        self._app = app
+        self._thread = LoopThread()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs any coroutine of the app and waits for it."""
+        return self._thread.run(work)
+
+    def enqueue(self, task: str, /, **options: Any) -> SyncHandle[Any] | ScheduleHandle:
+        """By name; see Mulligan.enqueue."""
+        made = self.run(self._app.enqueue(task, **options))
+        return made if isinstance(made, ScheduleHandle) else SyncHandle(self, made)
+
+    def enqueue_many(self, jobs: Sequence[NewJob]) -> list[SyncHandle[Any]]:
+        """Many jobs in few writes; see Mulligan.enqueue_many."""
+        return [SyncHandle(self, handle) for handle in self.run(self._app.enqueue_many(jobs))]
+
+    def get(self, job_id: str) -> Job:
+        """One job with its history."""
+        return self.run(self._app.get(job_id))
+
+    def jobs(self, **filters: Any) -> Iterator[Job]:
+        """Jobs that match, newest first, page by page."""
+        found = self._app.jobs(**filters)
+
+        async def following() -> Job | None:
+            return await anext(found, None)
+
+        while (job := self.run(following())) is not None:
+            yield job
+
+    def status(self) -> Status:
+        """All queues at a glance."""
+        return self.run(self._app.status())
+
+    def requeue(self, job_id: str, **options: Any) -> bool:
+        """Sends one failed job back."""
+        return self.run(self._app.requeue(job_id, **options))
+
+    def cancel(self, job_id: str) -> CancelAnswer:
+        """Cancels a job."""
+        return self.run(self._app.cancel(job_id))
+
+    def pause(self, queue: str, **options: Any) -> QueueState:
+        """Pauses a queue for all workers."""
+        return self.run(self._app.pause(queue, **options))
+
+    def resume(self, queue: str, **options: Any) -> QueueState:
+        """Resumes a queue."""
+        return self.run(self._app.resume(queue, **options))
+
+    def claim(self, **options: Any) -> list[SyncLease]:
+        """Claims jobs by hand; see Mulligan.claim."""
+        return [SyncLease(self, lease) for lease in self.run(self._app.claim(**options))]
+
+    def close(self) -> None:
+        """Closes the app and ends the background thread."""
+        self.run(self._app.close())
+        self._thread.stop()

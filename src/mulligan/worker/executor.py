@@ -1,0 +1,332 @@
+"""The executor: a fixed number of slots that run claimed jobs and hand their outcomes to the committer.
+
+A slot is one asyncio task that takes job after job: no task and no timer per job. Handlers raise or return; they never touch
+the store. Whatever they do becomes an Outcome, the policy makes it a Change, and the committer writes it.
+
+A run can be told to stop: its time is up, an operator cancels it, its lease is lost, the worker shuts down. That cancels the
+slot while it is inside the handler; the slot turns the cancellation into the outcome that fits the reason, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mulligan.core.change import Change, Verdict
+from mulligan.core.clock import SECOND_US
+from mulligan.core.codec import encode_result
+from mulligan.core.contract import Signals
+from mulligan.core.errors import BadPayload, Fail, JobSignal
+from mulligan.core.events import Event
+from mulligan.core.ids import new_id
+from mulligan.core.job import Job
+from mulligan.core.outcome import CancelObeyed, Expired, Outcome, Released, Succeeded, Unstorable
+from mulligan.observe.bus import EventBus
+from mulligan.policy.classify import classify
+from mulligan.policy.decide import decide
+from mulligan.policy.retry import RetryPolicy
+from mulligan.worker.committer import Committer
+from mulligan.worker.context import Context
+from mulligan.worker.perform import Performer, ThreadAbandoned
+from mulligan.worker.policies import Policies
+from mulligan.worker.registry import Registry, TaskDef
+from mulligan.worker.run import Holdings, Run, StopReason
+from mulligan.worker.store_time import StoreTime
+from mulligan.worker.threads import JobInterrupted
+
+log = logging.getLogger("mulligan.executor")
+UNKNOWN_TASK_DELAY_US = 30 * SECOND_US
+TURNS_PER_YIELD = 32  # jobs a slot may run back to back before the other loops get a turn
+
+
+class Executor:
+    """Runs jobs. `accept` feeds it; `committer` takes what comes out."""
+
+    committer: Committer  # set by the worker, which joins the two
+
+    def __init__(
+        self,
+        *,
+        concurrency: int,
+        registry: Registry,
+        policies: Policies,
+        performer: Performer,
+        holdings: Holdings,
+        bus: EventBus,
+        time: StoreTime,
+        rng: random.Random,
+        worker: str,
+        state: Any,
+        hold_s: Mapping[str, float],
+        progress: Callable[[], None],
+    ) -> None:
+        self._concurrency = concurrency
+        self._registry = registry
+        self._policies = policies
+        self._performer = performer
+        self._holdings = holdings
+        self._bus = bus
+        self._time = time
+        self._rng = rng
+        self._worker = worker
+        self._state = state
+        self._hold_s = hold_s
+        self._progress = progress
+        self._ready: deque[Run] = deque()
+        self._slots: set[asyncio.Task[None]] = set()
+        self._idle: list[asyncio.Future[None]] = []
+        self._waking = False
+        self._timer: asyncio.TimerHandle | None = None
+        self.running = 0  # jobs in a slot that the committer has not accepted yet
+        self.busy = 0  # slots taken: running, or held through a short backoff
+        self.accepted = 0  # outcomes handed over so far, for the fetcher's sense of pace
+        self.unknown_tasks: set[str] = set()
+
+    @property
+    def waiting(self) -> int:
+        """Claimed jobs that have no slot yet."""
+        return len(self._ready)
+
+    @property
+    def room(self) -> int:
+        """Free slots that no claimed job waits for."""
+        return self._concurrency - self.busy - len(self._ready)
+
+    def accept(self, jobs: Sequence[Job]) -> None:
+        """Takes claimed jobs, in the order in which they shall start."""
+        for job in jobs:
+            run = Run(job)
+            self._holdings.add(run)
+            self._ready.append(run)
+        self._wake_slot()
+
+    def stop_run(self, run: Run, reason: StopReason) -> None:
+        """Tells one run to stop; the first reason counts, except that a lost lease overrules all."""
+        if run.stop is not None and reason != "lost":
+            return
+        already_told = run.stop is not None
+        run.stop = reason
+        if run.context is not None:
+            run.context.mark_cancelled()
+        if run.in_handler and not already_told and run.slot is not None:
+            run.slot.cancel()
+
+    def take_unstarted(self) -> list[Run]:
+        """Removes and returns the claimed jobs that no slot has begun."""
+        runs = list(self._ready)
+        self._ready.clear()
+        return runs
+
+    def settled(self, run: Run, change: Change, verdict: Verdict | None) -> None:
+        """The committer's word that a change has its verdict (None: it was given up)."""
+        self._holdings.drop(run)
+        if run.holds_slot:
+            planned_s = change.delay_us / SECOND_US if verdict is not None and verdict.status == "pending" else 0.0
+            asyncio.get_running_loop().call_later(planned_s, self._free_slot)
+        self._progress()
+
+    def unstorable(self, run: Run, reason: str) -> Change:
+        """The change for an outcome that the store refuses to keep."""
+        return self._decide(run, Unstorable(reason))
+
+    def release(self, run: Run, reason: str) -> Change:
+        """The change that gives a job back uncounted."""
+        return self._decide(run, Released(reason))
+
+    async def close(self) -> None:
+        """Ends the slots. Runs must have been stopped before."""
+        for slot in self._slots:
+            slot.cancel()
+        await asyncio.gather(*self._slots, return_exceptions=True)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._performer.close()
+
+    # --- slots ---------------------------------------------------------------------------------------------------
+
+    def _wake_slot(self) -> None:
+        """Starts one more slot if a job waits. Each slot that begins wakes the next, so a burst of short jobs wakes few."""
+        if self._waking or not self._ready:
+            return
+        while self._idle:
+            waiter = self._idle.pop()
+            if not waiter.done():
+                self._waking = True
+                waiter.set_result(None)
+                return
+        if len(self._slots) < self._concurrency:
+            self._waking = True
+            slot = asyncio.get_running_loop().create_task(self._slot(), name="mulligan-slot")
+            self._slots.add(slot)
+            slot.add_done_callback(self._slots.discard)
+
+    async def _slot(self) -> None:
+        turns = 0
+        while True:
+            self._waking = False
+            while self._ready and self.busy < self._concurrency:
+                run = self._ready.popleft()
+                self.busy += 1
+                self.running += 1
+                self._wake_slot()
+                try:
+                    await self._execute(run)
+                finally:
+                    self.running -= 1
+                    self._progress()
+                turns += 1
+                if turns % TURNS_PER_YIELD == 0:
+                    await asyncio.sleep(0)
+            waiter = asyncio.get_running_loop().create_future()
+            self._idle.append(waiter)
+            await waiter
+
+    def _free_slot(self) -> None:
+        self.busy -= 1
+        self._wake_slot()
+        self._progress()
+
+    async def _execute(self, run: Run) -> None:
+        """One job, from its slot to the committer: resolve, perform, decide, submit."""
+        outcome = await self._outcome(run)
+        if outcome is None:  # the lease is another's now: nothing of this run may be written
+            self._holdings.drop(run)
+            self.busy -= 1
+            return
+        change = self._decide(run, outcome)
+        run.holds_slot = self._holds_slot(change)
+        if not self.committer.offer(change, run):
+            await self.committer.submit(change, run)
+        self.accepted += 1
+        if not run.holds_slot:
+            self.busy -= 1
+
+    async def _outcome(self, run: Run) -> Outcome | None:
+        job = run.job
+        task = self._registry.get(job.task)
+        if run.stop is not None:
+            return _stopped_before_start(run.stop)
+        if task is None:
+            self.unknown_tasks.add(job.task)
+            return Released(f"this worker does not know the task {job.task!r}", UNKNOWN_TASK_DELAY_US)
+        now_us = self._time.now_us()
+        if job.max_age_us is not None and now_us >= job.due_first_us + job.max_age_us:
+            return Expired()
+        run.started_at_us = now_us
+        run.slot = asyncio.current_task()
+        run.context = Context(job, self._state, None if job.timeout_us is None else now_us + job.timeout_us)
+        detail = {"is_retry": True} if job.lane == "retry" else {}
+        event = Event(kind="PROCESSING", at_us=now_us, job_id=job.id, queue=job.queue, task=job.task, worker=self._worker,
+                      fence=job.fence, attempt=job.attempts, detail=detail)  # fmt: skip
+        self._bus.publish((event,))
+        if job.timeout_us is not None:
+            run.deadline = asyncio.get_running_loop().time() + job.timeout_us / SECOND_US
+            self._watch(run.deadline)
+        return await self._perform(run, task)
+
+    async def _perform(self, run: Run, task: TaskDef) -> Outcome | None:
+        """Runs the handler and says what came of it. Nothing a handler does may escape from here."""
+        assert run.context is not None and run.slot is not None
+        run.in_handler = True
+        try:
+            value = await self._performer.call(task, run.context)
+        except GeneratorExit:
+            raise
+        except BaseException as error:
+            run.in_handler = False
+            return self._after_error(run, error)
+        run.in_handler = False
+        if run.stop is not None:
+            run.slot.uncancel()  # it was told to stop, and ended by itself
+        if run.stop == "lost":
+            return None
+        return self._after_return(run, value)
+
+    def _after_return(self, run: Run, value: Any) -> Outcome:
+        if value is None:
+            return Succeeded()
+        if isinstance(value, JobSignal):
+            return self._classify(run, value)
+        try:
+            return Succeeded(encode_result(value))
+        except BadPayload as problem:
+            # The work is done, so a retry would only repeat it: this is for a person to see.
+            return self._classify(run, Fail(f"the handler returned something that cannot be stored: {problem}", code="bad_result"))
+
+    def _after_error(self, run: Run, error: BaseException) -> Outcome | None:
+        assert run.slot is not None
+        stopped = isinstance(error, (asyncio.CancelledError, JobInterrupted, ThreadAbandoned))
+        if run.stop is not None:
+            run.slot.uncancel()
+        elif isinstance(error, asyncio.CancelledError) and run.slot.cancelling():
+            # The whole loop is being torn down: give the job back, then let the cancellation go on.
+            self.committer.offer(self.release(run, "the worker was torn down"), run)
+            raise error
+        if run.stop == "lost":
+            return None
+        if run.stop == "cancel":
+            return CancelObeyed("cancelled while it ran")
+        if run.stop == "timeout" and stopped:
+            timeout_s = (run.job.timeout_us or 0) / SECOND_US
+            late = "; its thread did not stop" if isinstance(error, ThreadAbandoned) else ""
+            return self._classify(run, TimeoutError(f"timed out after {timeout_s:g} s{late}"), timed_out=True)
+        if run.stop == "shutdown" and stopped:
+            # Only code that has stopped may be given back; an abandoned thread is left to its lease.
+            return None if isinstance(error, ThreadAbandoned) else Released("the worker shut down")
+        return self._classify(run, error)
+
+    def _classify(self, run: Run, error: BaseException, *, timed_out: bool = False) -> Outcome:
+        return classify(error, self._policy(run.job), self._time.now_us(), timed_out=timed_out)
+
+    def _policy(self, job: Job) -> RetryPolicy:
+        return self._policies.for_job(job)
+
+    def _decide(self, run: Run, outcome: Outcome) -> Change:
+        now_us = self._time.now_us()
+        return decide(
+            run.job,
+            outcome,
+            self._policy(run.job),
+            Signals(now_us=now_us),
+            self._rng,
+            settle_id=new_id(now_us),
+            worker=self._worker,
+            started_at_us=run.started_at_us,
+        )
+
+    def _holds_slot(self, change: Change) -> bool:
+        """Whether the slot stays empty through this backoff, for queues that ask for it (hold_slot_up_to)."""
+        if change.status != "pending" or change.lane != "retry" or not self._hold_s:
+            return False
+        return change.delay_us / SECOND_US <= self._hold_s.get(change.queue, 0.0)
+
+    # --- time-outs -----------------------------------------------------------------------------------------------
+
+    def _watch(self, deadline: float) -> None:
+        """One timer for all runs: it stands at the earliest deadline anybody asked for."""
+        if self._timer is None or deadline < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = asyncio.get_running_loop().call_at(deadline, self._check_deadlines)
+
+    def _check_deadlines(self) -> None:
+        self._timer = None
+        now = asyncio.get_running_loop().time()
+        running = [run for run in self._holdings.runs() if run.in_handler and run.deadline is not None and run.stop is None]
+        for run in running:
+            if run.deadline is not None and run.deadline <= now:
+                self.stop_run(run, "timeout")
+            elif run.deadline is not None:
+                self._watch(run.deadline)
+
+
+def _stopped_before_start(reason: StopReason) -> Outcome | None:
+    if reason == "lost":
+        return None
+    if reason == "cancel":
+        return CancelObeyed("cancelled before it started")
+    return Released("the worker shut down")

@@ -1,0 +1,42 @@
+"""Which policy rules a job: its frozen numbers, with the code (predicates, functions) of its task where this process has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mulligan.core.job import Job
+from mulligan.policy.queues import Queue
+from mulligan.policy.retry import RetryPolicy, thaw
+from mulligan.worker.registry import Registry
+
+
+class Policies:
+    """Merges task over queue over app once per task, and reads the numbers from the job."""
+
+    def __init__(self, registry: Registry, queues: Mapping[str, Queue], base: RetryPolicy | None) -> None:
+        self._registry = registry
+        self._queues = queues
+        self._base = base
+        self._code: dict[tuple[str, str], RetryPolicy | None] = {}
+
+    def for_job(self, job: Job) -> RetryPolicy:
+        """The policy that decides about this job, here."""
+        key = (job.task, job.queue)
+        if key not in self._code:
+            self._code[key] = self._merge(*key)
+        return thaw(job.policy, self._code[key])
+
+    def _merge(self, task_name: str, queue_name: str) -> RetryPolicy | None:
+        task = self._registry.get(task_name)
+        if task is None:
+            return None  # its code is not at hand: the frozen numbers decide alone
+        return merged(task.retry, self._queues[queue_name].retry if queue_name in self._queues else None, self._base)
+
+
+def merged(*policies: RetryPolicy | None) -> RetryPolicy:
+    """One policy from several, the first one winning field by field."""
+    result = RetryPolicy()
+    for policy in policies:
+        if policy is not None:
+            result = result.over(policy)
+    return result

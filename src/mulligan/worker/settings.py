@@ -1,0 +1,58 @@
+"""The settings of one worker, checked when made."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import msgspec
+
+from mulligan.core.clock import SECOND_US
+from mulligan.core.errors import BadSetting
+
+LEASE_S = 30.0
+DAY_S = 86_400.0
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a worker claims, runs and stops. Times in seconds."""
+
+    concurrency: int = 100  # jobs running at once in this process
+    lease: float = LEASE_S  # how long a claim holds without a renewal
+    poll: float = 1.0  # longest sleep of an idle fetcher; hints wake it earlier
+    grace: float = 25.0  # how long a stopping worker lets handlers finish
+    sweep: float = 1.0  # pause between two looks for lapsed leases
+    ahead: int = 400  # most jobs claimed beyond the free slots, when jobs are short
+    batch: int = 500  # most outcomes in one write
+    buffer: int = 5_000  # most outcomes waiting to be written before handlers wait
+    keep_done: float | None = DAY_S  # retention; None keeps for ever
+    keep_failed: float | None = 90 * DAY_S
+    keep_cancelled: float | None = DAY_S
+    keeper_thread: bool = True  # renew from a thread of its own, so that a blocked loop keeps its leases
+
+    def __post_init__(self) -> None:
+        _between("concurrency", self.concurrency, 1, 10_000)
+        _between("lease", self.lease, 0.1, DAY_S)
+        _between("poll", self.poll, 0.001, 3_600)
+        _between("grace", self.grace, 0, DAY_S)
+        _between("sweep", self.sweep, 0.001, 3_600)
+        _between("ahead", self.ahead, 0, 10_000)
+        _between("batch", self.batch, 1, 1_000)
+        _between("buffer", self.buffer, 1, 1_000_000)
+        for name in ("keep_done", "keep_failed", "keep_cancelled"):
+            if getattr(self, name) is not None:
+                _between(name, getattr(self, name), 0, 100 * 365 * DAY_S)
+
+    @property
+    def lease_us(self) -> int:
+        return round(self.lease * SECOND_US)
+
+
+def _between(name: str, value: float, low: float, high: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+        raise BadSetting(f"worker setting {name} must be between {low:g} and {high:g}, not {value!r}")
+
+
+def worker_name(unique: str) -> str:
+    """The owner's name on a lease: readable, and never reused, so that a restart does not inherit old leases."""
+    return f"{socket.gethostname()[:60]}:{os.getpid()}:{unique[-8:]}"

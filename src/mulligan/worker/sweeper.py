@@ -1,0 +1,53 @@
+"""The sweeper: finds leases that ran out and lets the same policy decide as for every other outcome.
+
+Any number of sweepers has the effect of one: each takeover is guarded by the fence and by the expiry, so a renewal in between wins.
+"""
+
+from __future__ import annotations
+
+import random
+
+from mulligan.core.contract import Signals, Store
+from mulligan.core.events import Event, events_of
+from mulligan.core.ids import new_id
+from mulligan.core.outcome import LeaseLost
+from mulligan.observe.bus import EventBus
+from mulligan.policy.decide import decide
+from mulligan.worker.policies import Policies
+
+SWEEP_BATCH_MAX = 500
+
+
+class Sweeper:
+    """`sweep` is one pass; the worker repeats it."""
+
+    def __init__(self, store: Store, policies: Policies, bus: EventBus, rng: random.Random, worker: str) -> None:
+        self._store = store
+        self._policies = policies
+        self._bus = bus
+        self._rng = rng
+        self._worker = worker
+
+    async def sweep(self) -> int:
+        """Settles what has lapsed; returns how many jobs it recovered."""
+        recovered = 0
+        while True:
+            jobs = await self._store.overdue(SWEEP_BATCH_MAX)
+            if not jobs:
+                return recovered
+            changes = []
+            for job in jobs:
+                signals = Signals(now_us=job.read_at_us)
+                outcome = LeaseLost(f"the lease of {job.lease_owner} ran out")
+                settle_id = new_id(job.read_at_us)
+                changes.append(
+                    decide(job, outcome, self._policies.for_job(job), signals, self._rng, settle_id=settle_id, worker=self._worker)
+                )
+            verdicts = await self._store.settle(changes)
+            events: list[Event] = []
+            for change, verdict in zip(changes, verdicts, strict=True):
+                recovered += verdict.applied
+                events += events_of(change, verdict)
+            self._bus.publish(events)
+            if len(jobs) < SWEEP_BATCH_MAX:
+                return recovered

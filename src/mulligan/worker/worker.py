@@ -1,0 +1,307 @@
+"""The worker: joins fetcher, executor, committer, keeper, sweeper, scheduler and pruner, starts them and stops them.
+
+    fetcher → executor → committer        beside them: keeper, sweeper, scheduler, pruner
+
+Stopping is cooperative. It claims no more; gives back what has not started, uncounted; lets handlers finish within the grace
+time; stops and gives back what is left; writes every outcome; and only then lets go of the leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from mulligan.core.contract import Renewal, Store, WorkerInfo
+from mulligan.core.errors import IllegalMove, StoreError
+from mulligan.core.events import Event
+from mulligan.core.ids import new_id
+from mulligan.observe.bus import EventBus
+from mulligan.policy.planner import LanePlanner
+from mulligan.policy.queues import Queue
+from mulligan.policy.retry import RetryPolicy
+from mulligan.worker.committer import Committer
+from mulligan.worker.executor import Executor
+from mulligan.worker.fetcher import Fetcher
+from mulligan.worker.health import StoreHealth
+from mulligan.worker.hooks import Hook
+from mulligan.worker.keeper import Keeper, KeeperThread
+from mulligan.worker.perform import Middleware, Performer
+from mulligan.worker.policies import Policies
+from mulligan.worker.pruner import PRUNE_EVERY_S, Pruner
+from mulligan.worker.registry import Registry
+from mulligan.worker.run import Holdings
+from mulligan.worker.scheduler import Scheduler
+from mulligan.worker.settings import WorkerSettings, worker_name
+from mulligan.worker.store_time import StoreTime
+from mulligan.worker.sweeper import Sweeper
+
+log = logging.getLogger("mulligan.worker")
+STOP_MARGIN_S = 6.0  # for handlers to obey the last cancellation; a little more than a thread gets
+FLUSH_MAX_S = 10.0  # for the last outcomes to be written when the store is slow
+
+
+class Equipment(msgspec.Struct, frozen=True, kw_only=True):
+    """What the app gives its worker."""
+
+    store: Store
+    registry: Registry
+    queues: Mapping[str, Queue]  # the queues to serve
+    policy: RetryPolicy | None
+    bus: EventBus
+    rng: random.Random
+    state: Any
+    middleware: Sequence[Middleware] = ()
+    startup: Sequence[Hook] = ()
+    shutdown: Sequence[Hook] = ()
+    version: str = ""
+
+
+class Worker:
+    """`async with worker:` runs it; `drain` waits until nothing is left to do; `stop` ends it cleanly."""
+
+    def __init__(self, equipment: Equipment, settings: WorkerSettings) -> None:
+        self.settings = settings
+        self._kit = equipment
+        self._store = equipment.store
+        self._bus = equipment.bus
+        self._rng = equipment.rng
+        self._time = StoreTime()
+        self._holdings = Holdings()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._quiet = asyncio.Event()  # set when the worker may have run out of work
+        self._hurry = asyncio.Event()  # set when stopping must not wait any longer
+        self._dead = asyncio.Event()  # set when a loop has died of a bug
+        self._started_at_us = 0
+        self._running = False
+        self.name = ""
+
+    async def __aenter__(self) -> Worker:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Runs the start-up hooks and starts the loops."""
+        if self._running:
+            raise IllegalMove("this worker is already running; make another one with app.worker()")
+        for hook in self._kit.startup:
+            await hook()
+        self._running = True
+        self._loop = asyncio.get_running_loop()
+        self._started_at_us = await self._store.now_us()
+        self._time.set(self._started_at_us)
+        self.name = worker_name(new_id(self._started_at_us))
+        self._assemble()
+        self._start_loops()
+        await self._tell("WORKER_STARTED", {"queues": sorted(self._kit.queues), "concurrency": self.settings.concurrency})
+
+    def _assemble(self) -> None:
+        kit, settings = self._kit, self.settings
+        self._policies = Policies(kit.registry, kit.queues, kit.policy)
+        self._health = StoreHealth(self._bus, self.name, self._rng, self._time.now_us)
+        self.executor = Executor(
+            concurrency=settings.concurrency,
+            registry=kit.registry,
+            policies=self._policies,
+            performer=Performer(kit.middleware, settings.concurrency),
+            holdings=self._holdings,
+            bus=self._bus,
+            time=self._time,
+            rng=self._rng,
+            worker=self.name,
+            state=kit.state,
+            hold_s={queue.name: queue.hold_slot_up_to for queue in kit.queues.values() if queue.hold_slot_up_to},
+            progress=self._on_progress,
+        )
+        self._committer = self.executor.committer = Committer(
+            self._store,
+            self._bus,
+            self._health,
+            batch_max=settings.batch,
+            buffer_max=settings.buffer,
+            settled=self.executor.settled,
+            unstorable=self.executor.unstorable,
+        )
+        planner = LanePlanner(list(kit.queues.values()), self._rng)
+        self._fetcher = Fetcher(self._store, self.executor, planner, self._bus, self._health, self._time, settings, self.name)
+        self._fetcher.on_empty = self._on_progress
+        self._keeper = Keeper(self._store, self._holdings, settings.lease, self._describe, self._on_renewals)
+        self._keeper_thread = KeeperThread(self._keeper) if settings.keeper_thread else None
+        self._sweeper = Sweeper(self._store, self._policies, self._bus, self._rng, self.name)
+        self._scheduler = Scheduler(self._store, self._bus)
+        self._pruner = Pruner(self._store, settings)
+
+    def _start_loops(self) -> None:
+        self._committer_task = self._spawn("committer", self._committer.run())
+        self._fetcher_task = self._spawn("fetcher", self._fetcher.run())
+        self._tasks = [
+            self._spawn("sweeper", self._repeat(self._sweep)),
+            self._spawn("scheduler", self._repeat(self._scheduler.fire_due)),
+            self._spawn("pruner", self._repeat(self._prune)),
+        ]
+        if self._keeper_thread is not None:
+            self._keeper_thread.start()
+        else:
+            self._tasks.append(self._spawn("keeper", self._keeper.run()))
+
+    def _spawn(self, name: str, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(loop, name=f"mulligan-{name}")
+        task.add_done_callback(self._on_loop_end)
+        return task
+
+    def _on_loop_end(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            log.critical("the %s died; stopping this worker", task.get_name(), exc_info=task.exception())
+            self._dead.set()
+            self._quiet.set()
+
+    async def _repeat(self, step: Callable[[], Awaitable[float]]) -> None:
+        """A side loop: a step, then the pause it asks for. An error is logged and the loop goes on."""
+        while True:
+            try:
+                pause_s = await step()
+            except StoreError as error:
+                if not error.retryable:
+                    log.error("%s", error)
+                await self._health.failed(error)
+                continue
+            except Exception:
+                log.exception("a side loop of the worker failed; it goes on")
+                pause_s = self.settings.poll
+            # A little chance keeps the loops of many workers from marching in step.
+            await asyncio.sleep(pause_s * self._rng.uniform(0.9, 1.0))
+
+    async def _sweep(self) -> float:
+        await self._sweeper.sweep()
+        return self.settings.sweep
+
+    async def _prune(self) -> float:
+        await self._pruner.prune()
+        return PRUNE_EVERY_S
+
+    # --- what the loops tell ---------------------------------------------------------------------------------------
+
+    def _on_progress(self) -> None:
+        self._fetcher.progress()
+        if self._fetcher.asleep and not self._holdings:
+            self._quiet.set()
+        if self.executor.running == 0:
+            self._quiet.set()
+
+    def _on_renewals(self, renewals: Sequence[Renewal]) -> None:
+        self._loop.call_soon_threadsafe(self._apply_renewals, renewals)
+
+    def _apply_renewals(self, renewals: Sequence[Renewal]) -> None:
+        for renewal in renewals:
+            run = self._holdings.find(renewal.job_id, renewal.fence)
+            if run is None:
+                continue
+            if renewal.held:
+                self.executor.stop_run(run, "cancel")
+            elif run.in_handler or run.started_at_us is None:  # else its own verdict will tell
+                self.executor.stop_run(run, "lost")
+                job = run.job
+                self._bus.publish([
+                    Event(kind="LEASE_LOST", at_us=self._time.now_us(), job_id=job.id, queue=job.queue, task=job.task, worker=self.name,
+                          fence=job.fence, attempt=job.attempts, detail={"reason": "the renewal was refused"})
+                ])  # fmt: skip
+
+    def _describe(self) -> WorkerInfo:
+        return WorkerInfo(
+            id=self.name,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            queues=tuple(sorted(self._kit.queues)),
+            concurrency=self.settings.concurrency,
+            running=self.executor.running,
+            started_at_us=self._started_at_us,
+            unknown_tasks=tuple(sorted(self.executor.unknown_tasks)),
+            version=self._kit.version,
+        )
+
+    async def _tell(self, kind: Any, detail: dict[str, Any]) -> None:
+        event = Event(kind=kind, at_us=self._time.now_us(), worker=self.name, detail=detail)
+        self._bus.publish([event])
+        try:
+            await self._store.record_events([event])
+        except StoreError as error:
+            log.warning("could not record %s: %s", kind, error)
+
+    # --- what the owner asks ---------------------------------------------------------------------------------------
+
+    async def drain(self) -> None:
+        """Returns when its queues hold nothing that is ready or waits for a retry, and nothing runs here.
+
+        Jobs scheduled for later, and those of paused queues, are left.
+        """
+        while True:
+            self._quiet.clear()
+            if self._dead.is_set():
+                raise IllegalMove("a loop of this worker died, see the log; the jobs it held go back when their leases run out")
+            if self._fetcher.asleep and not self._holdings:
+                stats = await self._store.stats()
+                mine = [queue for queue in stats.queues if queue.queue in self._kit.queues and not queue.paused]
+                if not any(queue.fresh_ready or queue.retry_ready or queue.retry_later for queue in mine) and not self._holdings:
+                    return
+            await self._quiet.wait()
+
+    async def wait_dead(self) -> None:
+        """Returns only if one of the loops has died of a bug."""
+        await self._dead.wait()
+
+    def hurry(self) -> None:
+        """Cuts the grace time of a stop that is under way."""
+        self._hurry.set()
+
+    async def stop(self) -> None:
+        """Stops cleanly; see the head of this file."""
+        if not self._running:
+            return
+        self._running = False
+        self._fetcher.stop()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(self._fetcher_task, *self._tasks, return_exceptions=True)
+        for run in self.executor.take_unstarted():
+            await self._committer.submit(self.executor.release(run, "the worker shut down before it started"), run)
+        if not await self._wait_idle(self.settings.grace):
+            for run in self._holdings.runs():
+                self.executor.stop_run(run, "shutdown")
+            self._hurry.clear()
+            await self._wait_idle(STOP_MARGIN_S)
+        try:
+            await asyncio.wait_for(self._committer.flush(), FLUSH_MAX_S)
+        except TimeoutError:
+            log.error("the store does not answer; %d outcomes were not written, their jobs run again", len(self._holdings))
+        if self._keeper_thread is not None:
+            await self._keeper_thread.stop()
+        self._committer_task.cancel()
+        await asyncio.gather(self._committer_task, return_exceptions=True)
+        await self.executor.close()
+        for hook in self._kit.shutdown:
+            await hook()
+        await self._tell("WORKER_STOPPED", {"unfinished": len(self._holdings)})
+
+    async def _wait_idle(self, limit_s: float) -> bool:
+        """True once nothing runs; False when the time is over or somebody is in a hurry."""
+        deadline = self._loop.time() + limit_s
+        while self.executor.running > 0:
+            self._quiet.clear()
+            left_s = deadline - self._loop.time()
+            if left_s <= 0 or self._hurry.is_set():
+                return False
+            waits = [asyncio.ensure_future(self._quiet.wait()), asyncio.ensure_future(self._hurry.wait())]
+            await asyncio.wait(waits, timeout=left_s, return_when=asyncio.FIRST_COMPLETED)
+            for wait in waits:
+                wait.cancel()
+        return True

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from mulligan.core.clock import ManualClock
+from mulligan.core.contract import QueueStats, RunningJob, Store
+from tests.builders import (
+    ask,
+    cancelled,
+    claim,
+    claim_one,
+    crash,
+    done,
+    failed,
+    full_state,
+    grip,
+    new_job,
+    put_and_claim,
+    retry,
+    us,
+)
+
+
+async def test_empty_store_has_no_queues(store: Store, clock: ManualClock) -> None:
+    """Nothing stored, nothing counted; the store's time is told all the same."""
+    stats = await store.stats()
+    assert (stats.queues, stats.now_us) == ([], clock.now_us())
+
+
+async def test_every_status_lane_and_readiness_is_counted(store: Store, clock: ManualClock) -> None:
+    """Pending is split by lane and by due or later; processing tells how many are stuck (R08)."""
+    started = clock.now_us()
+    await store.insert([new_job() for _ in range(9)])
+    jobs = (await claim(store, lease_s=10)).jobs
+    await store.settle([retry(jobs[0]), retry(jobs[1]), retry(jobs[2], delay_s=100), done(jobs[3]), failed(jobs[4]), cancelled(jobs[5])])
+    clock.advance(1)
+    await store.renew([grip(jobs[8])], us(60))
+    await store.insert([new_job(), new_job(delay_s=50), new_job(delay_s=70), new_job(delay_s=90)])
+    clock.advance(10)
+    [queue] = (await store.stats()).queues
+    assert queue == QueueStats(
+        queue="q",
+        fresh_ready=1,
+        fresh_later=3,
+        retry_ready=2,
+        retry_later=1,
+        processing=3,
+        stuck=2,
+        done=1,
+        failed=1,
+        cancelled=1,
+        oldest_ready_us=started,
+        next_due_us=started + us(51),
+        current_job=RunningJob(job_id=jobs[6].id, task="work", retry_count=0, is_retry=False, since_us=started),
+    )
+
+
+async def test_queues_are_sorted_and_independent(store: Store) -> None:
+    """Each queue has figures of its own, by name (R06)."""
+    await store.insert([new_job("b"), new_job("a"), new_job("C"), new_job("b")])
+    assert [(queue.queue, queue.fresh_ready) for queue in (await store.stats()).queues] == [("C", 1), ("a", 1), ("b", 2)]
+
+
+async def test_a_queue_with_a_setting_but_no_jobs_is_shown(store: Store) -> None:
+    """A stored setting makes a queue known, paused or not."""
+    await store.set_queue("x", paused=True)
+    await store.set_queue("w", paused=False)
+    assert (await store.stats()).queues == [QueueStats(queue="w", paused=False), QueueStats(queue="x", paused=True)]
+
+
+async def test_a_paused_queue_still_counts_its_jobs(store: Store, clock: ManualClock) -> None:
+    """Pausing hides nothing from the figures."""
+    await store.insert([new_job(), new_job(delay_s=5)])
+    await store.set_queue("q", paused=True)
+    [queue] = (await store.stats()).queues
+    assert (queue.paused, queue.fresh_ready, queue.fresh_later) == (True, 1, 1)
+    assert (queue.oldest_ready_us, queue.next_due_us) == (clock.now_us(), clock.now_us() + us(5))
+
+
+async def test_current_job_is_the_longest_running(store: Store, clock: ManualClock) -> None:
+    """The job that has run longest is shown with its retries; a renewal does not make it younger (R08)."""
+    first = await put_and_claim(store, task="slow", lease_s=1)
+    clock.advance(1)
+    await store.settle([crash(first)])
+    first = await claim_one(store)
+    await store.settle([retry(first)])
+    first = await claim_one(store)
+    since = clock.now_us()
+    clock.advance(1)
+    await put_and_claim(store)
+    clock.advance(1)
+    await store.renew([grip(first)], us(30))
+    [queue] = (await store.stats()).queues
+    assert queue.current_job == RunningJob(job_id=first.id, task="slow", retry_count=2, is_retry=True, since_us=since)
+
+
+async def test_current_job_ties_go_by_id(store: Store) -> None:
+    """Of jobs claimed at the same time the one with the smallest id is shown."""
+    await store.insert([new_job("a") for _ in range(3)])
+    jobs = (await claim(store, ask("a"))).jobs
+    [queue] = (await store.stats()).queues
+    assert queue.current_job is not None
+    assert queue.current_job.job_id == min(job.id for job in jobs)
+
+
+async def test_oldest_ready_is_over_both_lanes(store: Store, clock: ManualClock) -> None:
+    """The age of the backlog counts from the run_at of whichever lane waits longest."""
+    start = clock.now_us()
+    await store.settle([retry(await put_and_claim(store), delay_s=3)])
+    await store.insert([new_job(delay_s=4)])
+    clock.advance(3)
+    [queue] = (await store.stats()).queues
+    assert (queue.oldest_ready_us, queue.next_due_us) == (start + us(3), start + us(4))
+    clock.advance(1)
+    [queue] = (await store.stats()).queues
+    assert (queue.oldest_ready_us, queue.next_due_us) == (start + us(3), None)
+
+
+async def test_counts_add_up_to_the_jobs(store: Store, clock: ManualClock) -> None:
+    """Every stored job is counted exactly once (S9)."""
+    await store.insert([new_job(f"q{number % 3}", delay_s=number % 2 * 50) for number in range(30)])
+    jobs = (await claim(store, *(ask(f"q{number}") for number in range(3)), total=12)).jobs
+    ends = [done, failed, retry, cancelled]
+    await store.settle([ends[number % 4](job) for number, job in enumerate(jobs[:8])])
+    state = await full_state(store)
+    total = sum(
+        one.fresh_ready + one.fresh_later + one.retry_ready + one.retry_later + one.processing + one.done + one.failed + one.cancelled
+        for one in state["stats"].queues
+    )
+    assert total == len(state["jobs"]) == 30
