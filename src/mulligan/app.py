@@ -18,7 +18,7 @@ from mulligan.config import default_url
 from mulligan.core.clock import Clock, SystemClock, seconds_to_us, system_rng
 from mulligan.core.codec import check_name
 from mulligan.core.contract import CancelAnswer, Query, QueueState, Store
-from mulligan.core.errors import BadSetting
+from mulligan.core.errors import BadSetting, IllegalMove
 from mulligan.core.events import Event
 from mulligan.core.ids import new_id
 from mulligan.core.job import Job, NewJob
@@ -33,7 +33,7 @@ from mulligan.observe.retry_rate import RetryRateAlarm
 from mulligan.policy.planner import LanePlanner
 from mulligan.policy.queues import Queue
 from mulligan.policy.retry import RetryPolicy
-from mulligan.request import TIMEOUT_S, JobBuilder, Options, build_schedule, check_priority, check_tags, check_timeout
+from mulligan.request import TIMEOUT_S, JobBuilder, Options, build_schedule, task_defaults
 from mulligan.stores import open_store
 from mulligan.sync import SyncApp
 from mulligan.task import Task, TaskDecorator
@@ -76,7 +76,7 @@ class Mulligan:
         self._retry = retry
         if retry is not None:
             retry.resolved()  # a policy that cannot work is refused here, not at the first failure
-        self.store: Store = open_store(url or default_url(), clock=clock)
+        self._store_clock = clock
         self.state = SimpleNamespace()
         self.registry = Registry(allow_paths)
         self._queues: dict[str, Queue] = {}
@@ -90,10 +90,17 @@ class Mulligan:
         self._owner = f"manual:{socket.gethostname()[:60]}:{os.getpid()}"
         self.events = EventBus()
         self.metrics = Metrics()
-        for subscriber in (self.metrics.on_event, LogWriter().on_event, RetryRateAlarm().on_event):
-            self.events.subscribe(subscriber)
-        self._admin = Admin(self.store, self.events, self._rng, self._clock)
+        for watcher in (self.metrics, LogWriter(), RetryRateAlarm()):
+            self.events.subscribe(watcher.on_event, watcher.kinds)
+        self.use_store(url or default_url())
         self.sync = SyncApp(self)
+
+    def use_store(self, url: str) -> None:
+        """Takes another store, before anything has opened the present one: what `mulligan worker --store` does."""
+        if self._opening is not None:
+            raise IllegalMove("this app has opened its store already; choose another one before the first call that needs it")
+        self.store: Store = open_store(url, clock=self._store_clock)
+        self._admin = Admin(self.store, self.events, self._rng, self._clock)
 
     def __repr__(self) -> str:
         return f"Mulligan({self.store.url!r})"
@@ -170,7 +177,7 @@ class Mulligan:
         tags: Sequence[str] = (),
     ) -> Any:
         """Registers a function as a task: `@app.task` or `@app.task(queue=..., retry=..., timeout=..., priority=..., name=..., tags=...)`."""
-        defaults = self._task_defaults(queue, retry, timeout, priority, tags)
+        defaults = task_defaults(queue, retry, timeout, priority, tags, base=self._retry)
 
         def register(given: Callable[..., Any]) -> Task[Any, Any, Any]:
             definition = define(name, given, **defaults)
@@ -190,21 +197,8 @@ class Mulligan:
         tags: Sequence[str] = (),
     ) -> None:
         """Makes a task known by name, to be enqueued here and run where it is registered."""
-        defaults = self._task_defaults(queue, retry, timeout, priority, tags)
+        defaults = task_defaults(queue, retry, timeout, priority, tags, base=self._retry)
         self.registry.add(TaskDef(name=check_name(name, "task"), function=None, **defaults))
-
-    def _task_defaults(
-        self, queue: str, retry: RetryPolicy | None, timeout: float | None, priority: int, tags: Sequence[str]
-    ) -> dict[str, Any]:
-        if retry is not None:
-            retry.over(self._retry or RetryPolicy()).resolved()  # refused here if it cannot work
-        return {
-            "queue": check_name(queue, "queue"),
-            "retry": retry,
-            "timeout_us": check_timeout(timeout),
-            "priority": check_priority(priority),
-            "tags": check_tags(tags),
-        }
 
     def include(self, module: str) -> None:
         """Imports a module so that its tasks are registered."""

@@ -67,6 +67,21 @@ def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
     return tuple(check_key(tag, "tag") for tag in tags)
 
 
+def task_defaults(
+    queue: str, retry: RetryPolicy | None, timeout: float | None, priority: int, tags: Sequence[str], *, base: RetryPolicy | None
+) -> dict[str, Any]:
+    """The checked settings of a task; what could not work is refused here, not at the first failure."""
+    if retry is not None:
+        retry.over(base or RetryPolicy()).resolved()
+    return {
+        "queue": check_name(queue, "queue"),
+        "retry": retry,
+        "timeout_us": check_timeout(timeout),
+        "priority": check_priority(priority),
+        "tags": check_tags(tags),
+    }
+
+
 class FrozenPolicy(msgspec.Struct, frozen=True):
     """What of a policy is stored with a job."""
 

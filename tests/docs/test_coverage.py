@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_overloads
 
 import click
 import pytest
@@ -84,7 +84,7 @@ SETTINGS = {
     "app.claim": parameters(Mulligan.claim),
     "app.enqueue": [*parameters(Mulligan.enqueue), *Options.__struct_fields__],
     "app.jobs": parameters(Mulligan.jobs),
-    "app.task": [*parameters(Mulligan.declare), *parameters(Mulligan._task_settings)],
+    "app.task": [name for form in get_overloads(Mulligan.task) for name in parameters(form) if name != "function"],
     "app.worker": [*parameters(Mulligan.worker), *WorkerSettings.__struct_fields__],
 }
 

@@ -40,7 +40,7 @@ def rows(text: str) -> list[Row]:
 
 
 @cache
-def tests_in(path: Path) -> frozenset[str]:
+def functions_in(path: Path) -> frozenset[str]:
     """The test functions of a file, methods as Class::method."""
     found = set()
     tree = ast.parse(path.read_text("utf-8"))
@@ -61,7 +61,7 @@ def problem_with(test: str) -> str:
     function = function.partition("[")[0]
     if not function.rpartition("::")[2].startswith("test_"):
         return f"{test}: not a test"
-    return "" if function in tests_in(path) else f"{test}: no such function"
+    return "" if function in functions_in(path) else f"{test}: no such function"
 
 
 def test_every_number_has_a_row() -> None:

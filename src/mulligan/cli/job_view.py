@@ -123,6 +123,11 @@ def result_of(job: Job) -> Any:
         return job.result_json
 
 
+def short_id(job_id: str) -> str:
+    """The end of an id, which tells jobs apart; the beginning is the time and the same for many."""
+    return f"…{job_id[-8:]}"
+
+
 def call_text(job: Job, chars_max: int = 120) -> str:
     """The call a job stands for, as one would type it."""
     args, kwargs, problem = arguments(job)

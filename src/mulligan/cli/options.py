@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -10,14 +11,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from mulligan.cli.group import JSON_WANTED
+from mulligan.config import STORE_DEFAULT, STORE_VARIABLE, default_url
 
 if TYPE_CHECKING:
     from mulligan.app import Mulligan
 
 T = TypeVar("T")
 AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
-STORE_VARIABLE = "MULLIGAN_STORE"
-STORE_DEFAULT = "sqlite:///mulligan.db"
 
 
 def _note_json(ctx: click.Context, _parameter: click.Parameter, value: bool) -> bool:
@@ -53,6 +53,11 @@ def own_store_option(meaning: str) -> Callable[[AnyFunction], AnyFunction]:
 def common(function: AnyFunction) -> AnyFunction:
     """--store and --json."""
     return store_option(json_option(function))
+
+
+def store_hint(url: str) -> str:
+    """What to add to a command so that it works on the same store from the same folder; nothing where it would anyway."""
+    return "" if url == default_url() else f" --store {shlex.quote(url)}"
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:

@@ -28,6 +28,11 @@ def length(us: int) -> str:
     return "0 s" if us <= 0 else span(us / SECOND_US)
 
 
+def seconds_text(seconds: float) -> str:
+    """A span given in seconds, short."""
+    return length(round(seconds * SECOND_US))
+
+
 def ago(us: int | None, now_us: int) -> str:
     """How long ago a time was, or how far ahead it lies."""
     if us is None:

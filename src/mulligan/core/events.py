@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-from mulligan.core.change import Change, Held, Lapsed, Verdict
+from mulligan.core.change import Change, Dead, Held, Verdict
 from mulligan.core.clock import SECOND_US
 
 EventKind = Literal[
@@ -69,18 +69,19 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 def events_of(change: Change, verdict: Verdict) -> list[Event]:
     """The events of one settled change, in their order; for a refused one, the lost lease."""
+    guard = change.guard
     common: dict[str, Any] = {
         "at_us": verdict.at_us,
         "job_id": change.job_id,
         "queue": change.queue,
         "task": change.task,
         "worker": change.worker,
-        "fence": change.guard.fence if isinstance(change.guard, (Held, Lapsed)) else verdict.fence,
+        "fence": verdict.fence if isinstance(guard, Dead) else guard.fence,
         "attempt": change.record.attempt if change.record else change.attempts,
         "ran_us": change.ran_us,
     }
     if not verdict.applied:
-        if isinstance(change.guard, Held):
+        if isinstance(guard, Held):
             detail = {"wanted": change.status, "reason": verdict.reason, "fence_now": verdict.fence}
             return [Event(kind="LEASE_LOST", detail=detail, **common)]
         return []  # another sweeper or operator was first: nothing happened here

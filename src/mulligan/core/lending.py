@@ -11,9 +11,9 @@ def allot(
     """How many jobs each ask gets: its guaranteed share first, then what the others left, in the order of the asks.
 
     `groups` names the (queue, lane) of each ask. With it, a share that one priority level leaves unused goes to the other levels
-    of its lane first, then to the other lane of its queue, and only then to other queues. Those take it in the proportion of
-    their lanes' guarantees, and lanes without one come last. Without that order an empty urgent level would hand its lane's
-    guarantee to the other lane.
+    of its lane first, then to the other lane of its queue, and only then to other queues, whose lanes take it in the proportion
+    of their guarantees. Without that order an empty urgent level would hand its lane's guarantee to the other lane. An ask of
+    a paused queue has nothing available; it belongs into the lists all the same, so that its share is lent like any other.
     """
     left = total
     takes = []
@@ -26,7 +26,7 @@ def allot(
         for members in (*lanes, *_members([queue for queue, _ in groups])):
             unused = sum(guaranteed[i] for i in members) - sum(takes[i] for i in members)
             left -= _lend(min(left, unused), members, takes, available)
-        left -= _lend_in_proportion(left, lanes, guaranteed, takes, available)
+        left -= _lend_in_proportion(min(left, sum(guaranteed) - sum(takes)), lanes, guaranteed, takes, available)
     _lend(left, range(len(takes)), takes, available)
     return takes
 

@@ -6,7 +6,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 
-from mulligan.core.events import Event, EventKind
+from mulligan.core.events import EVENT_KINDS, Event, EventKind
 
 RING_MAX = 10_000
 Subscriber = Callable[[Event], None]
@@ -14,34 +14,34 @@ log = logging.getLogger("mulligan.bus")
 
 
 class EventBus:
-    """Keeps the newest events in a bounded ring and hands each one to the subscribers, in order.
+    """Keeps the newest events in a bounded ring and hands each one to the subscribers of its kind, in order.
 
     A subscriber that raises is logged and kept: what watches the queue must never stop it.
     """
 
     def __init__(self, ring_max: int = RING_MAX) -> None:
         self._ring: deque[Event] = deque(maxlen=ring_max)
-        self._subscribers: tuple[Subscriber, ...] = ()
+        self._subscribers: dict[str, tuple[Subscriber, ...]] = dict.fromkeys(EVENT_KINDS, ())
 
     def publish(self, events: Iterable[Event]) -> None:
-        """Adds the events to the ring and tells every subscriber."""
-        if not self._subscribers:
-            self._ring.extend(events)
-            return
+        """Adds the events to the ring and tells their subscribers."""
         for event in events:
             self._ring.append(event)
-            for subscriber in self._subscribers:
+            for subscriber in self._subscribers[event.kind]:
                 try:
                     subscriber(event)
                 except Exception:
                     log.exception("an event subscriber failed on %s", event.kind)
 
-    def subscribe(self, subscriber: Subscriber) -> Callable[[], None]:
-        """Adds a subscriber; the returned function removes it again."""
-        self._subscribers = (*self._subscribers, subscriber)
+    def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = EVENT_KINDS) -> Callable[[], None]:
+        """Adds a subscriber, to all kinds or to some; the returned function removes it again."""
+        wanted = tuple(kinds)
+        for kind in wanted:
+            self._subscribers[kind] = (*self._subscribers[kind], subscriber)
 
         def unsubscribe() -> None:
-            self._subscribers = tuple(one for one in self._subscribers if one is not subscriber)
+            for kind in wanted:
+                self._subscribers[kind] = tuple(one for one in self._subscribers[kind] if one is not subscriber)
 
         return unsubscribe
 

@@ -37,11 +37,14 @@ class LogWriter:
             "STORE_RECOVERED": self._store_recovered,
         }
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The events that have a line."""
+        return tuple(self._writers)
+
     def on_event(self, event: Event) -> None:
-        """Writes the line of this event, if it has one."""
-        writer = self._writers.get(event.kind)
-        if writer is not None:
-            writer(event)
+        """Writes the line of this event."""
+        self._writers[event.kind](event)
 
     def _write(self, level: int, event: Event, text: str, *values: object) -> None:
         if log.isEnabledFor(level):

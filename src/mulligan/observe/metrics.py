@@ -59,6 +59,8 @@ class Metrics:
     `failed` counts failed executions (a retried one too); `dead` counts jobs that gave up.
     """
 
+    kinds = tuple(COUNTED)
+
     def __init__(self) -> None:
         self.totals: Counter[str] = Counter()
         self.by_queue: dict[str, Counter[str]] = {}
@@ -66,9 +68,7 @@ class Metrics:
 
     def on_event(self, event: Event) -> None:
         """The bus subscriber."""
-        name = COUNTED.get(event.kind)
-        if name is None:
-            return
+        name = COUNTED[event.kind]
         queue = self.by_queue.get(event.queue)
         if queue is None:
             queue = self.by_queue[event.queue] = Counter()

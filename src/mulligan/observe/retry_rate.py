@@ -16,6 +16,8 @@ log = logging.getLogger("mulligan.retries")
 class RetryRateAlarm:
     """Counts RETRY_SCHEDULED per task in a sliding window and warns once per window."""
 
+    kinds = ("RETRY_SCHEDULED",)
+
     def __init__(self, window_us: int = WINDOW_US, retries_max: int = RETRIES_MAX) -> None:
         self._window_us = window_us
         self._retries_max = retries_max
@@ -24,8 +26,6 @@ class RetryRateAlarm:
 
     def on_event(self, event: Event) -> None:
         """The bus subscriber."""
-        if event.kind != "RETRY_SCHEDULED":
-            return
         recent = self._recent.setdefault(event.task, deque(maxlen=100_000))
         recent.append(event.at_us)
         while recent and recent[0] <= event.at_us - self._window_us:

@@ -55,6 +55,11 @@ class Case(msgspec.Struct, frozen=True):
         """Whether the limit of executions allows one more."""
         return self.job.max_retries is None or self.job.attempts < self.job.max_retries + 1
 
+    @property
+    def max_age_us(self) -> int | None:
+        """The job's own maximum age; the policy's where the job has none."""
+        return self.policy.max_age_us if self.job.max_age_us is None else self.job.max_age_us
+
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """What an outcome makes of a job. What is not given stays as it is."""
@@ -99,6 +104,7 @@ def decide(
             generation=job.generation,
             result_json=outcome.result_json,
             worker=worker,
+            ran_us=0 if started_at_us is None else max(0, signals.now_us - started_at_us),
         )
     case = Case(job, policy.filled(), max(signals.now_us, job.read_at_us), rng)
     fate = _FATES[type(outcome)](case, outcome)
@@ -137,6 +143,7 @@ def decide(
         record=record,
         worker=by,
         why=why,
+        ran_us=0 if started_at_us is None else max(0, signals.now_us - started_at_us),
     )
 
 
@@ -269,7 +276,7 @@ def _again(
     last_delay_us: int | None | UnsetType,
 ) -> Fate:
     """Pending once more, unless the job would be too old by then."""
-    max_age_us = case.policy.max_age_us if case.job.max_age_us is None else case.job.max_age_us
+    max_age_us = case.max_age_us
     # A job claimed at exactly its maximum age is expired, so the next run has to fall before it.
     if max_age_us is not None and case.now_us + delay_us >= case.job.due_first_us + max_age_us:
         why = f"too old: in {span(delay_us / SECOND_US)} it would be beyond its maximum age of {span(max_age_us / SECOND_US)}; {why}"

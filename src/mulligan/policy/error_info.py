@@ -7,6 +7,7 @@ that bites its tail. Local variables are never read, since they hold secrets.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from types import TracebackType
 
 from mulligan.core.codec import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, storable_text
@@ -21,6 +22,8 @@ SUMMARY_CHARS_MAX = 500  # of each message inside a traceback
 FINGERPRINT_FRAMES = 3
 _CAUSE = "\nThe above exception was the direct cause of the following exception:\n\n"
 _CONTEXT = "\nDuring handling of the above exception, another exception occurred:\n\n"
+_CUT = "(earlier exceptions are not shown)\n"
+_MACHINERY = frozenset({"asyncio", "concurrent", "mulligan"})  # the packages that stand between a worker and a handler
 _SIGNALS = (Retry, Snooze, Fail, Cancel)
 
 Frame = tuple[str, str, str, int]  # module, function, file, line
@@ -34,7 +37,7 @@ def describe(error: BaseException, at_us: int) -> ErrorInfo:
         type=name,
         message=storable_text(_message(error), MESSAGE_CHARS_MAX),
         code=_code(error),
-        traceback=_tail(_traceback(error)) if frames else None,
+        traceback=_tail("".join(reversed(list(_links(error, frames))))) if frames else None,
         fingerprint=fingerprint(name, [f"{module}:{function}" for module, function, _, _ in frames[-FINGERPRINT_FRAMES:]]),
         at_us=at_us,
     )
@@ -57,9 +60,14 @@ def reported(
 
 def fingerprint(name: str, places: list[str]) -> str:
     """A short, stable hash of what was raised and where; the message is left out, since it often holds an id."""
+    return _digest("\n".join([name, *places]))
+
+
+@lru_cache(maxsize=1_000)
+def _digest(text: str) -> str:
     from hashlib import blake2b
 
-    return blake2b("\n".join([name, *places]).encode("utf-8", "replace"), digest_size=6).hexdigest()
+    return blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
 def _type_name(error: BaseException) -> str:
@@ -88,14 +96,18 @@ def _code(error: BaseException) -> str | None:
 
 
 def _frames(trace: TracebackType | None) -> list[Frame]:
-    """The frames of a traceback, outermost first."""
-    frames = []
+    """The frames of a traceback, outermost first, without the machinery that called the handler."""
+    frames: list[Frame] = []
+    machinery = 0
     while trace is not None:
         code = trace.tb_frame.f_code
-        module = trace.tb_frame.f_globals.get("__name__", "?")
-        frames.append((str(module), code.co_qualname, code.co_filename, trace.tb_lineno))
+        module = trace.tb_frame.f_globals.get("__name__")
+        name = module if isinstance(module, str) else "?"
+        if machinery == len(frames) and name.partition(".")[0] in _MACHINERY:
+            machinery += 1
+        frames.append((name, code.co_qualname, code.co_filename, trace.tb_lineno))
         trace = trace.tb_next
-    return frames
+    return frames[machinery:] or frames  # where the machinery itself failed, it is what there is to see
 
 
 def _tail(text: str) -> str:
@@ -105,34 +117,30 @@ def _tail(text: str) -> str:
     return storable_text(text, len(text))
 
 
-def _traceback(error: BaseException) -> str:
-    """The traceback in Python's own form, causes first."""
-    return "".join(reversed(list(_links(error))))
+def _links(error: BaseException, frames: list[Frame]) -> Iterator[str]:
+    """The error and its causes in Python's own form, nearest first, at most CHAIN_MAX, each once; read backwards, a traceback."""
+    seen = {id(error)}
+    yield _one_traceback(error, frames)
+    while True:
+        cause, context = error.__cause__, None if error.__suppress_context__ else error.__context__
+        before = context if cause is None else cause
+        if before is None:
+            return
+        yield _CONTEXT if cause is None else _CAUSE
+        if id(before) in seen or len(seen) >= CHAIN_MAX:
+            yield _CUT
+            return
+        error = before
+        seen.add(id(error))
+        yield _one_traceback(error, _frames(error.__traceback__))
 
 
-def _links(error: BaseException) -> Iterator[str]:
-    """The error and its causes, nearest first, at most CHAIN_MAX, each once."""
-    seen: set[int] = set()
-    current: BaseException | None = error
-    while current is not None and id(current) not in seen and len(seen) < CHAIN_MAX:
-        seen.add(id(current))
-        yield _one_traceback(current)
-        cause, context = current.__cause__, None if current.__suppress_context__ else current.__context__
-        current = context if cause is None else cause
-        if current is not None:
-            yield _CONTEXT if cause is None else _CAUSE
-
-
-def _one_traceback(error: BaseException) -> str:
-    frames = _frames(error.__traceback__)
+def _one_traceback(error: BaseException, frames: list[Frame]) -> str:
     lines = ["Traceback (most recent call last):\n"] if frames else []
     if len(frames) > FRAMES_MAX:
         lines.append(f"  … {len(frames) - FRAMES_MAX:,} outer frames\n")
     for _, function, file, line in frames[-FRAMES_MAX:]:
-        lines.append(f'  File "{file}", line {line}, in {function}\n')
-        source = _source(file, line)
-        if source:
-            lines.append(f"    {source}\n")
+        lines.append(_place(file, line, function))
     lines.append(_summary(error))
     if isinstance(error, BaseExceptionGroup):
         lines += [f"  - {_summary(part)}" for part in error.exceptions[:CHAIN_MAX]]
@@ -144,8 +152,10 @@ def _summary(error: BaseException) -> str:
     return f"{_type_name(error)}: {message}\n" if message else f"{_type_name(error)}\n"
 
 
-def _source(file: str, line: int) -> str:
-    """The line of source, from Python's own cache of it."""
+@lru_cache(maxsize=1_000)
+def _place(file: str, line: int, function: str) -> str:
+    """One frame in Python's own form. Kept, since in a storm of failures the same places come again and again."""
     from linecache import getline
 
-    return getline(file, line).strip()[:SUMMARY_CHARS_MAX]
+    source = getline(file, line).strip()[:SUMMARY_CHARS_MAX]
+    return f'  File "{file}", line {line}, in {function}\n' + (f"    {source}\n" if source else "")

@@ -20,9 +20,9 @@ VERSION = 1
 
 
 class Frozen(msgspec.Struct, frozen=True, kw_only=True):
-    """The numbers of one policy. The defaults are those of version 1, for good."""
+    """The numbers of one policy. The defaults are those of version 1, for good; a later version writes its `v`."""
 
-    v: int
+    v: int = 1
     retries: int | None = 3
     backoff: tuple[Any, ...] = ("exponential", 1, 2, 900)  # the kind, then its numbers
     jitter: str = "full"
@@ -45,14 +45,13 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
         return KINDS[kind](*numbers).filled(), ""
 
 
-_defaults: dict[str, Any] = msgspec.structs.asdict(Frozen(v=VERSION))
+_defaults: dict[str, Any] = msgspec.structs.asdict(Frozen())
 _decoder = msgspec.json.Decoder(Frozen)
 
 
 def write_numbers(policy: ResolvedPolicy) -> str:
     """The text of a policy's numbers."""
     frozen = Frozen(
-        v=VERSION,
         retries=policy.max_retries,
         backoff=(policy.backoff.kind, *policy.backoff.numbers()),
         jitter=policy.jitter,
@@ -64,7 +63,7 @@ def write_numbers(policy: ResolvedPolicy) -> str:
         rules=bool(policy.give_up_on or policy.snooze_on or policy.retry_on is not None or policy.code_missing),
     )
     fields = msgspec.structs.asdict(frozen)
-    told = {name: value for name, value in fields.items() if name == "v" or value != _defaults[name]}
+    told = {name: value for name, value in fields.items() if value != _defaults[name]}
     return msgspec.json.encode(told).decode()
 
 

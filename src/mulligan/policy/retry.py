@@ -19,7 +19,7 @@ from mulligan.core.errors import BadPolicy
 from mulligan.policy.backoff import Backoff, Custom, Exponential
 from mulligan.policy.checks import checked_count, checked_seconds, shown, span
 from mulligan.policy.explain import explain
-from mulligan.policy.freeze import VERSION, Frozen, read_numbers, write_numbers
+from mulligan.policy.freeze import Frozen, read_numbers, write_numbers
 from mulligan.policy.jitter import checked_jitter, parse_jitter
 from mulligan.policy.rules import Rule, checked_rules, checked_snoozes
 
@@ -212,7 +212,7 @@ def _read(text: str, code: RetryPolicy | None) -> ResolvedPolicy:
         return _from_numbers(read_numbers(text), code)
     except (BadPolicy, TypeError, ValueError) as problem:
         note = f"the job's stored policy could not be read ({problem}), so the defaults decide"
-        return msgspec.structs.replace(_from_numbers(Frozen(v=VERSION), code), note=note)
+        return msgspec.structs.replace(_from_numbers(Frozen(), code), note=note)
 
 
 def _from_numbers(frozen: Frozen, code: RetryPolicy | None) -> ResolvedPolicy:

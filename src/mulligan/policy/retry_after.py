@@ -17,8 +17,9 @@ _SECONDS = re.compile(r"[+-]?\d+(\.\d+)?")
 
 def retry_after_us(error: BaseException, now_us: int) -> int | None:
     """The wait the error carries in microseconds, 0 if it lies in the past; None if it carries none that can be read."""
-    for place in _PLACES:
-        wait_us = _wait_us(_look(place, error), now_us)
+    for attribute, find in _PLACES:
+        value = _look(error, attribute, find)
+        wait_us = None if value is None else _wait_us(value, now_us)
         if wait_us is not None:
             return wait_us
     return None
@@ -33,10 +34,11 @@ def span_us(seconds: object) -> int | None:
     return round(min(max(0, seconds), SECONDS_MAX) * SECOND_US)
 
 
-def _look(place: Callable[[Any], Any], error: BaseException) -> Any:
+def _look(error: BaseException, attribute: str, find: Callable[[Any], Any]) -> Any:
     try:
-        return place(error)
-    except (Exception, SystemExit):  # noqa: BLE001 - most errors lack the attribute, and a stranger's may raise anything
+        holder = getattr(error, attribute, None)
+        return None if holder is None else find(holder)
+    except (Exception, SystemExit):  # noqa: BLE001 - a stranger's attribute may raise anything
         return None
 
 
@@ -47,11 +49,11 @@ def _header(headers: Any) -> Any:
 
 
 # In this order: a plain attribute, httpx and requests, botocore, aiohttp and urllib.
-_PLACES: tuple[Callable[[Any], Any], ...] = (
-    lambda error: error.retry_after,
-    lambda error: _header(error.response.headers),
-    lambda error: _header(error.response["ResponseMetadata"]["HTTPHeaders"]),
-    lambda error: _header(error.headers),
+_PLACES: tuple[tuple[str, Callable[[Any], Any]], ...] = (
+    ("retry_after", lambda wait: wait),
+    ("response", lambda response: _header(response.headers)),
+    ("response", lambda response: _header(response["ResponseMetadata"]["HTTPHeaders"])),
+    ("headers", _header),
 )
 
 

@@ -53,8 +53,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(self, executor: Executor | None, func: Callable[..., Any], *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         inner = (executor or self._own_threads).submit(func, *args)
         self.in_threads += 1
+        answer = asyncio.wrap_future(inner, loop=self)
+        # Added last, so that the answer is on its way to the loop before the loop may move on.
         inner.add_done_callback(lambda _: self.call_soon_threadsafe(self._thread_done))
-        return asyncio.wrap_future(inner, loop=self)
+        return answer
 
     def _thread_done(self) -> None:
         self.in_threads -= 1

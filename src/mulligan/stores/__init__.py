@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mulligan.core.clock import Clock
 from mulligan.core.contract import Store
 from mulligan.core.errors import BadSetting
+
+if TYPE_CHECKING:
+    from mulligan.stores.sqlite import Migration
 
 FORMS = "memory:// or sqlite:///jobs.db (relative path) or sqlite:////var/lib/app/jobs.db (absolute path)"
 _PLANNED = {
@@ -35,6 +40,30 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     if scheme in _PLANNED and url.startswith(f"{url[: len(scheme)]}://"):
         raise BadSetting(f"{redacted(url)}: the {_PLANNED[scheme]} store is not available in this version; use {FORMS}")
     raise BadSetting(f"{redacted(url)!r} is not a store URL; use {FORMS}")
+
+
+def file_of(url: str) -> Path | None:
+    """The file a store lives in; None for one that lives elsewhere. Opens nothing."""
+    return getattr(open_store(url), "path", None)
+
+
+def pending_migrations(url: str) -> list[Migration]:
+    """The steps that opening the store would apply, all of them where there is none yet. Changes nothing."""
+    path = file_of(url)
+    if path is None:
+        return []
+    from mulligan.stores import sqlite
+
+    return sqlite.pending_migrations(path)
+
+
+def migration_sql(url: str) -> str:
+    """The schema of the kind of store a URL names, as a script to read."""
+    if file_of(url) is None:
+        return ""
+    from mulligan.stores import sqlite
+
+    return sqlite.migration_sql()
 
 
 def redacted(url: str) -> str:

@@ -115,7 +115,7 @@ class MemoryStore:
             if claim_id in self._claims:
                 ids = [job_id for job_id in self._claims[claim_id][1] if self._holds(claim_id, job_id)]
             else:
-                ids = self._pick([ask for ask in asks if ask.queue in queues], total, now_us)
+                ids = self._pick(asks, queues, total, now_us)
                 for job_id in ids:
                     self._put(claimed(self._jobs[job_id], claim_id, owner, now_us, lease_us))
                 self._remember_claim(claim_id, ids, now_us)
@@ -123,16 +123,16 @@ class MemoryStore:
             next_due_us = min(due_times, default=None) if len(ids) < total else None
             return Claimed(jobs=[self._read(job_id, now_us) for job_id in ids], now_us=now_us, next_due_us=next_due_us)
 
-    def _pick(self, asks: Sequence[Ask], total: int, now_us: int) -> list[str]:
+    def _pick(self, asks: Sequence[Ask], queues: set[str], total: int, now_us: int) -> list[str]:
         """The jobs of a claim: each ask's guaranteed share, then what the others leave, in the order of the asks."""
         seen: set[str] = set()
         lines: list[list[str]] = []
         for ask in asks:
-            # Asks may overlap. A job stands in the line of the first ask that lists it.
-            line = [job_id for job_id in self._index.due(ask, now_us, total) if job_id not in seen]
+            # Asks may overlap. A job stands in the line of the first ask that lists it. A paused queue has nothing, and lends its share.
+            line = [job_id for job_id in self._index.due(ask, now_us, total) if job_id not in seen] if ask.queue in queues else []
             seen.update(line)
             lines.append(line)
-        takes = allot(total, [ask.guaranteed for ask in asks], [len(line) for line in lines])
+        takes = allot(total, [ask.guaranteed for ask in asks], [len(line) for line in lines], [(ask.queue, ask.lane) for ask in asks])
         return [job_id for line, take in zip(lines, takes, strict=True) for job_id in line[:take]]
 
     def _remember_claim(self, claim_id: str, ids: list[str], now_us: int) -> None:

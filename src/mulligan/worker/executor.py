@@ -10,6 +10,7 @@ slot while it is inside the handler; the slot turns the cancellation into the ou
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import random
 from collections import deque
@@ -22,7 +23,6 @@ from mulligan.core.codec import encode_result
 from mulligan.core.contract import Signals
 from mulligan.core.errors import BadPayload, Fail, JobSignal
 from mulligan.core.events import Event
-from mulligan.core.ids import new_id
 from mulligan.core.job import Job
 from mulligan.core.outcome import CancelObeyed, Expired, Outcome, Released, Succeeded, Unstorable
 from mulligan.observe.bus import EventBus
@@ -80,6 +80,7 @@ class Executor:
         self._slots: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._waking = False
+        self._settle_numbers = itertools.count(1)  # with the worker's name, which is never reused, an id of its own for each change
         self._timer: asyncio.TimerHandle | None = None
         self.running = 0  # jobs in a slot that the committer has not accepted yet
         self.busy = 0  # slots taken: running, or held through a short backoff
@@ -293,7 +294,7 @@ class Executor:
             self._policy(run.job),
             Signals(now_us=now_us),
             self._rng,
-            settle_id=new_id(now_us),
+            settle_id=f"{self._worker}#{next(self._settle_numbers)}",
             worker=self._worker,
             started_at_us=run.started_at_us,
         )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from mulligan.core.job import Job
 from mulligan.policy.queues import Queue
 from mulligan.policy.retry import RetryPolicy, thaw
-from mulligan.worker.registry import Registry
+from mulligan.worker.registry import Registry, TaskDef
 
 
 class Policies:
@@ -26,11 +26,14 @@ class Policies:
             self._code[key] = self._merge(*key)
         return thaw(job.policy, self._code[key])
 
+    def for_task(self, task: TaskDef, queue_name: str) -> RetryPolicy:
+        """The policy that new jobs of a task start from in this queue."""
+        return merged(task.retry, self._queues[queue_name].retry if queue_name in self._queues else None, self._base)
+
     def _merge(self, task_name: str, queue_name: str) -> RetryPolicy | None:
         task = self._registry.get(task_name)
-        if task is None:
-            return None  # its code is not at hand: the frozen numbers decide alone
-        return merged(task.retry, self._queues[queue_name].retry if queue_name in self._queues else None, self._base)
+        # Where its code is not at hand, the frozen numbers decide alone.
+        return None if task is None else self.for_task(task, queue_name)
 
 
 def merged(*policies: RetryPolicy | None) -> RetryPolicy:

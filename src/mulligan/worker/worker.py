@@ -255,6 +255,16 @@ class Worker:
                     return
             await self._quiet.wait()
 
+    @property
+    def queue_names(self) -> list[str]:
+        """The queues it serves."""
+        return sorted(self._kit.queues)
+
+    def task_policies(self) -> dict[str, RetryPolicy]:
+        """The policy that new jobs of each task start from, by the task's name."""
+        policies = Policies(self._kit.registry, self._kit.queues, self._kit.policy)
+        return {task.name: policies.for_task(task, task.queue) for task in self._kit.registry if task.function is not None}
+
     async def wait_dead(self) -> None:
         """Returns only if one of the loops has died of a bug."""
         await self._dead.wait()

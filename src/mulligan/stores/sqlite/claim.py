@@ -189,7 +189,7 @@ def _pick(asks: Sequence[Ask], seen: _Seen, total: int) -> list[int]:
         line = [] if ask.queue in seen.paused else [seq for seq in candidates if seq not in listed]
         listed.update(line)
         lines.append(line)
-    takes = allot(total, [ask.guaranteed for ask in asks], [len(line) for line in lines])
+    takes = allot(total, [ask.guaranteed for ask in asks], [len(line) for line in lines], [(ask.queue, ask.lane) for ask in asks])
     return [seq for line, take in zip(lines, takes, strict=True) for seq in line[:take]]
 
 

@@ -47,21 +47,18 @@ def create_file(path: Path) -> None:
         # Never opened and closed when it is there already: closing any descriptor of a file drops all of this process's locks on it.
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        return
+        if not os.access(path, os.W_OK):
+            raise BadSetting(f"this user may not write {path}; change its rights, or choose another path") from None
     except OSError as problem:
         raise _cannot_write(path.parent, problem) from problem
-
-
-def check_folder(path: Path) -> None:
-    """BadSetting unless this user may write in the file's folder, where SQLite keeps the WAL."""
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise BadSetting(f"this user may not write in the folder {path.parent}, where SQLite keeps its log; change its rights, or the path")
 
 
 def _cannot_write(folder: Path, problem: OSError) -> MulliganError:
     if problem.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE):
         return StoreUnavailable(f"no file can be made in {folder}: {problem.strerror}; free some space or descriptors")
-    return BadSetting(f"no file can be made in {folder}: {problem.strerror}; give this user the right to write there, or choose another path")
+    return BadSetting(
+        f"no file can be made in {folder}: {problem.strerror}; give this user the right to write there, or choose another path"
+    )
 
 
 def connect(path: Path, *, durability: Durability, busy_timeout_s: float, read_only: bool = False) -> sqlite3.Connection:

@@ -82,13 +82,17 @@ class Hop(Executor):
         """False in a forked child: the thread stayed with the parent."""
         return self._pid == os.getpid()
 
-    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Hands over a piece of work. It is called without a transaction of its own: see `within`."""
+    def check_process(self) -> None:
+        """IllegalMove in a forked child."""
         if not self.is_of_this_process:
             raise IllegalMove(
                 f"this store was opened in process {self._pid} and not in this one, which was forked from it; "
                 "await store.open() again here, or open the store after the fork"
             )
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Hands over a piece of work. It is called without a transaction of its own: see `within`."""
+        self.check_process()
         future: Future[T] = Future()
         with self._door:
             if self._stopping:
@@ -108,7 +112,7 @@ class Hop(Executor):
         self._note(transaction)
         return answer
 
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: ARG002 - the signature of Executor
         """Stops the thread after what was handed over so far."""
         with self._door:
             already, self._stopping = self._stopping, True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from mulligan.core.clock import Clock
@@ -20,7 +21,7 @@ class Reader(Hop):
     def _do(self, items: list[Item]) -> None:
         for future, work in items:
             if future.set_running_or_notify_cancel():
-                settle_future(future, work if isinstance(work, Outside) else lambda work=work: self._read(work), self._translate)
+                settle_future(future, work if isinstance(work, Outside) else partial(self._read, work), self._translate)
 
     def _read(self, work: Callable[[], Any]) -> Any:
         if self.connection is None:

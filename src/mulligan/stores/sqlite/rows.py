@@ -160,7 +160,13 @@ def quarantine(transaction: Transaction, bad: Bad) -> None:
     if not transaction.run(_QUARANTINE, (now_us, now_us, to_json(error), bad.seq)):
         return
     record = HistoryRecord(
-        generation=job.generation, fence=job.fence, attempt=job.attempts, outcome="undecodable", ended_at_us=now_us, error=error, why=bad.reason
+        generation=job.generation,
+        fence=job.fence,
+        attempt=job.attempts,
+        outcome="undecodable",
+        ended_at_us=now_us,
+        error=error,
+        why=bad.reason,
     )
     transaction.run("INSERT INTO mulligan_history (job, record) VALUES (?, ?)", (bad.seq, to_json(record)))
     detail = {"final": True, "cause": "undecodable", "error": UNDECODABLE, "message": error.message[:200], "why": bad.reason}
@@ -186,5 +192,3 @@ def salvage(transaction: Transaction, chosen: str) -> list[Job]:
         else:
             good.append(row)
     return good
-
-

@@ -114,12 +114,12 @@ _FIRST = Migration(
              jobs INTEGER NOT NULL,
              PRIMARY KEY (queue, status)
            ) STRICT, WITHOUT ROWID""",
-        """CREATE TRIGGER mulligan_jobs_came_to_rest AFTER UPDATE OF status ON mulligan_jobs WHEN NEW.finished_at_us IS NOT NULL
+        """CREATE TRIGGER mulligan_jobs_came_to_rest AFTER UPDATE OF finished_at_us ON mulligan_jobs WHEN NEW.finished_at_us IS NOT NULL
            BEGIN
              INSERT INTO mulligan_tallies (queue, status, jobs) VALUES (NEW.queue, NEW.status, 1)
                ON CONFLICT (queue, status) DO UPDATE SET jobs = jobs + 1;
            END""",
-        """CREATE TRIGGER mulligan_jobs_left_rest AFTER UPDATE OF status ON mulligan_jobs WHEN OLD.finished_at_us IS NOT NULL
+        """CREATE TRIGGER mulligan_jobs_left_rest AFTER UPDATE OF finished_at_us ON mulligan_jobs WHEN OLD.finished_at_us IS NOT NULL
            BEGIN
              UPDATE mulligan_tallies SET jobs = jobs - 1 WHERE queue = OLD.queue AND status = OLD.status;
            END""",

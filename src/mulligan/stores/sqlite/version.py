@@ -11,14 +11,14 @@ VERSION_MIN = (3, 37, 0)  # STRICT tables
 # From 3.7.0 on, two connections that write and checkpoint at the same moment could corrupt the file through a reset WAL.
 # Repaired in 3.51.3, and in these maintenance lines.
 _BUG_FROM, _BUG_UNTIL = (3, 7, 0), (3, 51, 3)
-_REPAIRED_LINES = {(3, 50): (3, 50, 7), (3, 44): (3, 44, 6)}
+_REPAIRED_LINES: dict[tuple[int, ...], tuple[int, ...]] = {(3, 50): (3, 50, 7), (3, 44): (3, 44, 6)}
 
 
 def wal_reset_bug(version: tuple[int, ...]) -> bool:
     """Whether this SQLite version has the WAL-reset bug. We are safe from it all the same: see filelock.py."""
     if not _BUG_FROM <= version < _BUG_UNTIL:
         return False
-    repaired = _REPAIRED_LINES.get(version[:2])  # type: ignore[call-overload]
+    repaired = _REPAIRED_LINES.get(version[:2])
     return repaired is None or version < repaired
 
 

@@ -133,7 +133,9 @@ class Writer(Hop):
         try:
             found = os.stat(self._path)
         except FileNotFoundError:
-            raise StoreUnavailable(f"{self._path} was deleted while it was open; restore it and restart, or close and open the store") from None
+            raise StoreUnavailable(
+                f"{self._path} was deleted while it was open; restore it and restart, or close and open the store"
+            ) from None
         if (found.st_dev, found.st_ino) != self.file_id:
             raise StoreUnavailable(f"{self._path} was replaced by another file while it was open; close and open the store to use that one")
 

@@ -1,0 +1,129 @@
+"""One worker process: start, wait for a signal, stop cleanly. The first signal stops gently, the second hurries, the third ends at once."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from mulligan.cli.exits import NO, OK
+
+if TYPE_CHECKING:
+    from mulligan.app import Mulligan
+    from mulligan.worker.worker import Worker
+
+log = logging.getLogger("mulligan.worker")
+SIGNALS = (signal.SIGTERM, signal.SIGINT)
+TASKS_SHOWN = 50
+
+
+async def serve(app: Mulligan, settings: dict[str, Any], *, as_json: bool, parent_fd: int | None) -> int:
+    """Runs a worker until it is told to stop, or one of its loops has died; the exit code."""
+    worker = app.worker(**settings)
+    stop = Stop(worker, asyncio.get_running_loop())
+    stop.listen(parent_fd)
+    async with app:
+        await worker.start()
+        announce(app, worker, as_json=as_json)
+        dead = asyncio.ensure_future(worker.wait_dead())
+        told = asyncio.ensure_future(stop.told.wait())
+        await asyncio.wait([dead, told], return_when=asyncio.FIRST_COMPLETED)
+        died = dead.done()
+        dead.cancel()
+        told.cancel()
+        log.info("stopping: no more jobs are claimed, those that run have %g s to finish", worker.settings.grace)
+        await worker.stop()
+    log.info("stopped")
+    end_if_threads_are_left(NO if died else OK)
+    return NO if died else OK
+
+
+class Stop:
+    """How a worker process is told to stop: by signals, or by the end of the process that started it."""
+
+    def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
+        self.told = asyncio.Event()
+        self._worker = worker
+        self._loop = loop
+        self._count = 0
+
+    def listen(self, parent_fd: int | None) -> None:
+        """Takes over the signals; with `parent_fd`, the end of that pipe means that the parent is gone."""
+        for number in SIGNALS:
+            self._loop.add_signal_handler(number, self._on_signal, number)
+        if parent_fd is not None:
+            os.set_blocking(parent_fd, False)
+            self._loop.add_reader(parent_fd, self._on_parent_gone, parent_fd)
+
+    def _on_signal(self, number: int) -> None:
+        self._count += 1
+        if self._count == 1:
+            self.told.set()
+        elif self._count == 2:
+            log.warning("told to stop again: what still runs is stopped and given back now")
+            self._worker.hurry()
+        else:
+            log.error("told to stop a third time: ending at once; what was held goes back when its lease runs out")
+            end_at_once(128 + number)
+
+    def _on_parent_gone(self, parent_fd: int) -> None:
+        self._loop.remove_reader(parent_fd)
+        log.error("the process that started this one is gone; stopping")
+        self.told.set()
+
+
+def announce(app: Mulligan, worker: Worker, *, as_json: bool) -> None:
+    """One line that tells what this process serves, then each task with its policy."""
+    from mulligan.cli.output import emit_line, say
+
+    queues = worker.queue_names
+    tasks = {name: policy.explain() for name, policy in sorted(worker.task_policies().items())}
+    if as_json:
+        emit_line({
+            "worker": worker.name,
+            "pid": os.getpid(),
+            "store": app.store.url,
+            "queues": queues,
+            "concurrency": worker.settings.concurrency,
+            "tasks": tasks,
+        })  # fmt: skip
+    else:
+        names = f"{len(tasks)} task{'' if len(tasks) == 1 else 's'}"
+        say(f"worker {worker.name}: store {app.store.url}, queues {', '.join(queues)}, {names}, concurrency {worker.settings.concurrency}")
+        for name, policy in list(tasks.items())[:TASKS_SHOWN]:
+            say(f"  {name}: {policy}")
+        if len(tasks) > TASKS_SHOWN:
+            say(f"  and {len(tasks) - TASKS_SHOWN} more")
+    sys.stdout.flush()
+    if not tasks:
+        log.warning("this app has no tasks: is the module that defines them imported by the one that makes the app?")
+
+
+def end_if_threads_are_left(code: int) -> None:
+    """Ends the process where handlers still run in threads that did not obey: the interpreter would wait for them for ever."""
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("mulligan-handler") and thread.is_alive()]
+    if left and not _ended(left):
+        log.warning("%d handler threads still run; ending the process with them", len(left))
+        end_at_once(code)
+
+
+def _ended(names: list[str]) -> bool:
+    """Whether the threads of that name end within a moment: idle ones do so as soon as they are told."""
+    for thread in threading.enumerate():
+        if thread.name in names:
+            thread.join(timeout=0.2)
+            if thread.is_alive():
+                return False
+    return True
+
+
+def end_at_once(code: int) -> None:
+    """Ends the process without waiting for anything but what is already written."""
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(code)

@@ -1,0 +1,77 @@
+"""Values as they are typed on a command line."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime
+from typing import Any
+
+import click
+import msgspec
+
+from mulligan.core.errors import BadSetting
+
+_KEYWORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+
+
+class OrNone(click.ParamType):
+    """A number, or the word "none" where no limit is a value of its own. "none" is passed on as NONE."""
+
+    NONE = "none"
+
+    def __init__(self, kind: type[int] | type[float]) -> None:
+        self._kind = kind
+        self.name = "integer|none" if kind is int else "seconds|none"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float | str:
+        if isinstance(value, str) and value.lower() == self.NONE:
+            return self.NONE
+        try:
+            return self._kind(value)
+        except ValueError:
+            self.fail(f"{value!r} is neither a number nor none", param, ctx)
+
+
+def json_or_text(typed: str) -> Any:
+    """The JSON value that was typed, or the text itself where it is none."""
+    try:
+        return msgspec.json.decode(typed)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return typed
+
+
+def call_arguments(typed: tuple[str, ...], kwargs_json: str | None) -> tuple[list[Any], dict[str, Any]]:
+    """Positional and keyword arguments from `42 name=value` and --kwargs. A text that looks like a keyword is quoted as JSON."""
+    args: list[Any] = []
+    kwargs = _object(kwargs_json)
+    for one in typed:
+        match = _KEYWORD.fullmatch(one)
+        if match is None:
+            args.append(json_or_text(one))
+        elif match[1] in kwargs:
+            raise BadSetting(f"the argument {match[1]} is given twice")
+        else:
+            kwargs[match[1]] = json_or_text(match[2])
+    return args, kwargs
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    if text is None:
+        return {}
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
+        raise BadSetting(f"--kwargs is not JSON: {problem}") from None
+    if not isinstance(value, dict):
+        raise BadSetting('--kwargs must be a JSON object, for example {"name": 1}')
+    return value
+
+
+def moment(text: str | None) -> datetime | None:
+    """An ISO 8601 time; whether it has a zone is checked where every time is."""
+    if text is None:
+        return None
+    try:
+        return datetime.fromisoformat(text)
+    except ValueError:
+        raise BadSetting(f"--eta takes an ISO 8601 time with a zone, for example 2030-01-31T12:00:00Z, not {text!r}") from None

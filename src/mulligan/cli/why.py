@@ -1,0 +1,44 @@
+"""`mulligan why ID`: what happened to a job, why each delay was what it was, and what happens next."""
+
+from __future__ import annotations
+
+import click
+
+from mulligan.cli.options import common, reading, run
+
+
+@click.command()
+@click.argument("job_id", metavar="ID")
+@common
+def why(job_id: str, store: str, as_json: bool) -> None:
+    """Tell what happened to a job, why each delay was what it was, and what happens next."""
+    run(_why(store, as_json, job_id))
+
+
+async def _why(url: str, as_json: bool, job_id: str) -> None:
+    from mulligan.cli.explain import explain_job
+    from mulligan.cli.job_view import job_view
+    from mulligan.cli.options import store_hint
+    from mulligan.cli.output import emit, say
+    from mulligan.cli.situation import situation, surroundings
+
+    async with reading(url) as app:
+        # The job is read last, so that what surrounds it is not newer than itself.
+        status = await app.status()
+        states = await app.store.queue_states()
+        job = await app.get(job_id)
+    sentences = explain_job(job, status, states, store_hint=store_hint(url))
+    if not as_json:
+        for sentence in sentences:
+            say(sentence)
+        return
+    around = surroundings(job, status, states)
+    facts = {
+        "queue_paused": around.paused is not None,
+        "pause_reason": None if around.paused is None else around.paused.reason,
+        "workers_serving": [worker.id for worker in around.serving],
+        "workers_not_knowing_the_task": [worker.id for worker in around.serving if job.task in worker.unknown_tasks],
+        "workers_alive": around.alive,
+        "due_jobs_of_queue": around.waiting,
+    }
+    emit({"id": job.id, "situation": situation(job, around), "sentences": sentences, "facts": facts, "job": job_view(job)})

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from mulligan.core.errors import BadPolicy
+from mulligan.policy.backoff import Constant, Delays, Exponential, Linear
+from mulligan.policy.presets import PRESET_LEASE_S, PRESETS
+from mulligan.policy.retry import RetryPolicy
+from tests.policy.samples import custom
+
+TABLE = [
+    # name, retries, raw delays, jitter
+    ("micro-queue", 10, [5, 10, 20, 40, 80, 160, 320, 640, 1_280, 1_800, 1_800, 1_800], "full"),
+    ("weave", 5, [1, 4, 16, 64, 256, 900, 900], "none"),
+    ("springqueue", 2, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900], "none"),
+    ("region-queue", 3, [2, 4, 8, 16, 32, 60, 60], "none"),
+    ("omniq", 3, [1, 2, 4, 8, 16, 32, 60, 60], "percent(25)"),
+]
+
+
+@pytest.mark.parametrize(("name", "retries", "delays", "jitter"), TABLE, ids=[row[0] for row in TABLE])
+def test_presets_reproduce_their_sources(name: str, retries: int, delays: list[float], jitter: str) -> None:
+    """M02, W03, P05, R04, O05: limits, delays and jitter of the five sources, number by number."""
+    policy = RetryPolicy.preset(name)
+    assert [policy.raw_delay(n) for n in range(1, len(delays) + 1)] == delays
+    assert policy.raw_delay(10**9) == delays[-1]
+    resolved = policy.resolved()
+    assert (resolved.max_retries, resolved.jitter, resolved.clamp) == (retries, jitter, True)
+    assert resolved.max_crashes == 3
+
+
+def test_every_preset_is_in_the_table() -> None:
+    """A new preset needs its numbers written down."""
+    assert list(PRESETS) == [row[0] for row in TABLE]
+    assert PRESET_LEASE_S == {"micro-queue": 600}
+
+
+def test_p05_springqueue_counts_executions() -> None:
+    """P05: its N executions are N - 1 retries here."""
+    assert [RetryPolicy.preset("springqueue", executions=n).max_retries for n in (1, 2, 5)] == [0, 1, 4]
+    with pytest.raises(BadPolicy, match="^executions must be a whole number from 1 to 1000000000, not 0$"):
+        RetryPolicy.preset("springqueue", executions=0)
+
+
+def test_o05_omniq_spreads_by_a_quarter() -> None:
+    """O05, E6: U(0.75, 1.25) of the raw delay, ending at the cap of 60 s, or at the original's 75 s where asked for."""
+    policy, original = RetryPolicy.preset("omniq"), RetryPolicy.preset("omniq", clamp=False)
+    rng = Random(1)
+    for n, raw in enumerate([1, 2, 4, 8, 16, 32], start=1):
+        assert all(0.75 * raw <= policy.delay(n, rng=rng) <= 1.25 * raw for _ in range(200))
+    late = [policy.delay(9, rng=rng) for _ in range(500)]
+    assert 45 <= min(late) < 46 < 59 < max(late) <= 60
+    late = [original.delay(9, rng=rng) for _ in range(500)]
+    assert 45 <= min(late) < 46 < 74 < max(late) <= 75
+
+
+def test_preset_is_a_base_like_any_other() -> None:
+    """A preset merges: what the user says wins, and its kept value is not changed by options."""
+    policy = RetryPolicy(max_retries=1, backoff=Exponential(cap=30)).over(RetryPolicy.preset("micro-queue")).resolved()
+    assert (policy.max_retries, policy.backoff) == (1, Exponential(5, 2, 30))
+    RetryPolicy.preset("omniq", executions=9, clamp=False)
+    assert RetryPolicy.preset("omniq") == PRESETS["omniq"]
+
+
+def test_unknown_preset_is_refused_with_the_list() -> None:
+    """The message says which ones there are."""
+    with pytest.raises(BadPolicy, match="^preset must be one of micro-queue, weave, springqueue, region-queue, omniq, not 'sidekiq'$"):
+        RetryPolicy.preset("sidekiq")
+
+
+@pytest.mark.parametrize(
+    ("policy", "sentence"),
+    [
+        ({}, "4 executions, waits about 1 s, 2 s, 4 s, full jitter; gives up after at most 7 s of waiting"),
+        ({"max_retries": 0}, "1 execution, no retries"),
+        ({"max_retries": 0, "max_age": 60}, "1 execution, no retries; gives up 60 s after it first fell due"),
+        ({"max_retries": 1, "jitter": "none"}, "2 executions, waits 1 s, no jitter; gives up after at most 1 s of waiting"),
+        (
+            {"max_retries": 6},
+            "7 executions, waits about 1 s, 2 s, 4 s, 8 s, 16 s, 32 s, full jitter; gives up after at most 63 s of waiting",
+        ),
+        (
+            {"max_retries": 7},
+            "8 executions, waits about 1 s, 2 s, 4 s, 8 s, 16 s ... 64 s, full jitter; gives up after at most 127 s of waiting",
+        ),
+        (
+            {"max_retries": 1_000, "backoff": Constant(2), "jitter": "none"},
+            "1,001 executions, waits 2 s, 2 s, 2 s, 2 s, 2 s ... 2 s, no jitter; gives up after at most 2000 s of waiting",
+        ),
+        (
+            {"max_retries": 1_003, "backoff": Linear(1, 1_002), "jitter": "none"},
+            "1,004 executions, waits 1 s, 2 s, 3 s, 4 s, 5 s ... 1002 s, no jitter; gives up after at most 140 h of waiting",
+        ),
+        (
+            {"max_retries": 10**9},
+            "1,000,000,001 executions, waits about 1 s, 2 s, 4 s, 8 s, 16 s ... 900 s, full jitter; "
+            "gives up after at most 10,416,657 days of waiting",
+        ),
+        (
+            {"max_retries": None, "max_age": 3_600},
+            "unlimited executions, waits about 1 s, 2 s, 4 s, 8 s, 16 s and so on, up to 900 s, full jitter; "
+            "gives up 3600 s after it first fell due",
+        ),
+        (
+            {"max_retries": None, "jitter": "none"},
+            "unlimited executions, waits 1 s, 2 s, 4 s, 8 s, 16 s and so on, up to 900 s, no jitter; never gives up",
+        ),
+        (
+            {"max_retries": 2, "max_age": 60},
+            "3 executions, waits about 1 s, 2 s, full jitter; gives up after at most 3 s of waiting or 60 s after it first fell due",
+        ),
+        (
+            {"max_retries": 2, "jitter": "percent(50)"},
+            "3 executions, waits about 1 s, 2 s, percent(50) jitter; gives up after at most 4.5 s of waiting",
+        ),
+        (
+            {"max_retries": 3, "jitter": "decorrelated", "backoff": Exponential(1, 2, 20)},
+            "4 executions, waits about 1 s, 2 s, 4 s, decorrelated jitter; gives up after at most 32 s of waiting",
+        ),
+        (
+            {"max_retries": 4, "backoff": Delays(1, 5, 30), "jitter": "none"},
+            "5 executions, waits 1 s, 5 s, 30 s, 30 s, no jitter; gives up after at most 66 s of waiting",
+        ),
+        (
+            {"max_retries": 2, "backoff": custom(lambda n: 1 / 0), "jitter": "none"},
+            "3 executions, waits 1 s, 2 s, no jitter; gives up after at most 3 s of waiting",
+        ),
+        (
+            {"max_retries": 1, "give_up_on": (ValueError, KeyError), "snooze_on": {OSError: 9, len: 5}, "retry_on": (ConnectionError,)},
+            "2 executions, waits about 1 s, full jitter; gives up after at most 1 s of waiting; gives up at once on ValueError, KeyError; "
+            "snoozes 9 s on OSError, 5 s on len(); retries only ConnectionError",
+        ),
+        (
+            {"max_retries": 1, "retry_on": ()},
+            "2 executions, waits about 1 s, full jitter; gives up after at most 1 s of waiting; retries only when the handler asks for it",
+        ),
+    ],
+)
+def test_policy_explains_itself_in_a_sentence(policy: dict[str, Any], sentence: str) -> None:
+    """How often, how long, how spread, when it ends, and which errors it treats apart."""
+    assert RetryPolicy(**policy).explain() == sentence

@@ -1,0 +1,101 @@
+"""What the tests of the source designs share: tasks that fail on purpose, and short ways to run and to look."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from mulligan import Job, Mulligan
+from mulligan.admin import Admin
+from mulligan.core.contract import Store
+from tests.builders import retry
+from tests.faults import FaultyStore
+from tests.virtual import Stage
+
+ALWAYS = 1_000_000
+IDLE = {"poll": 3_600, "sweep": 3_600}  # a worker that does nothing but what it is woken for
+
+
+def add(left: int, right: int) -> int:
+    """A function that is registered nowhere; tests enqueue it by its path."""
+    return left + right
+
+
+class Flaky:
+    """A task that fails its first runs, and when each of its runs began, in virtual seconds."""
+
+    def __init__(self, stage: Stage, failures: int = ALWAYS, *, error: Exception | None = None, lasts_s: float = 0.0, **settings: Any) -> None:
+        self.starts: list[float] = []
+
+        async def flaky() -> str:
+            self.starts.append(stage.elapsed_s)
+            if lasts_s:
+                await asyncio.sleep(lasts_s)
+            if len(self.starts) <= failures:
+                raise error or ConnectionError("down")
+            return "up"
+
+        self.task: Any = stage.app.task(**settings)(flaky)
+
+    @property
+    def waits(self) -> list[float]:
+        """The time between each start and the one before it, to a tenth of a second."""
+        return [round(later - earlier, 1) for earlier, later in zip(self.starts, self.starts[1:], strict=False)]
+
+
+class MeetingStore(FaultyStore):
+    """A store on which so many callers of one call wait for each other, so that all have read before any of them writes."""
+
+    def __init__(self, inner: Store, call: str, callers: int) -> None:
+        super().__init__(inner)
+        self._call = call
+        self._barrier = asyncio.Barrier(callers)
+
+    def __getattr__(self, name: str) -> Any:
+        target = super().__getattr__(name)
+        if name != self._call:
+            return target
+
+        async def call(*args: Any, **kwargs: Any) -> Any:
+            answer = await target(*args, **kwargs)
+            await self._barrier.wait()
+            return answer
+
+        return call
+
+
+async def drained(stage: Stage, **settings: Any) -> None:
+    """Runs a worker until nothing is left to do."""
+    async with stage.worker(**settings) as worker:
+        await worker.drain()
+
+
+def change_store(app: Mulligan, store: Any) -> Any:
+    """Puts another store, such as a faulty one, under an app that is open; returns it."""
+    app.store = store
+    app._admin = Admin(store, app.events, app._rng, app._clock)
+    return store
+
+
+async def make_retries(app: Mulligan, task: Any, count: int) -> list[Job]:
+    """So many jobs that have failed once and are due again at once, in the retry lane."""
+    await app.enqueue_many([task.job() for _ in range(count)])
+    jobs = [lease.job for lease in await app.claim(queue=task.definition.queue, limit=count)]
+    await app.store.settle([retry(job) for job in jobs])
+    return jobs
+
+
+async def start_order(app: Mulligan, queue: str, claims: int, limit: int = 1) -> list[Job]:
+    """The jobs of so many claims in the order in which they would start; each is completed at once."""
+    started: list[Job] = []
+    for _ in range(claims):
+        leases = await app.claim(queue=queue, limit=limit)
+        started += [lease.job for lease in leases]
+        for lease in leases:
+            assert await lease.complete()
+    return started
+
+
+def kinds(app: Mulligan, job_id: str | None = None) -> list[str]:
+    """The kinds of the newest events, oldest first."""
+    return [event.kind for event in app.events.recent(10_000, job_id=job_id)]
