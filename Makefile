@@ -51,8 +51,8 @@ test: check ## everything that must hold: check, then all tests but scale and to
 
 .PHONY: check
 check: $(READY) ## form, lint, types, layers, and the tidy test (lengths, clocks, forbidden calls)
-	@$(BIN)/ruff format --check --quiet . || { echo "check: run 'make format'" >&2; exit 1; }
-	@$(BIN)/ruff check --quiet .
+	@$(BIN)/ruff format --check --output-format concise . || { echo "check: run 'make format'" >&2; exit 1; }
+	@$(BIN)/ruff check --output-format concise .
 	@$(BIN)/mypy $(TYPED)
 	@$(BIN)/lint-imports --no-logo
 	@$(PYTEST) --quiet tests/tidy

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from mulligan.core.clock import Clock, us_to_datetime
+from mulligan.core.codec import MESSAGE_CHARS_MAX, check_key, storable_text
 from mulligan.core.contract import FIND_LIMIT_MAX, CancelAnswer, Query, QueueState, QueueStats, Signals, Store, WorkerInfo
 from mulligan.core.errors import BadSetting, JobNotFound, UnknownQueue
 from mulligan.core.events import Event, events_of
@@ -20,6 +21,7 @@ from mulligan.observe.bus import EventBus
 from mulligan.policy.decide import decide
 from mulligan.policy.retry import thaw
 
+OPERATOR_CHARS_MAX = 200
 WORKER_SEEN_US = 45 * 1_000_000  # a worker not heard of for longer is not counted as alive
 
 
@@ -81,12 +83,14 @@ class Admin:
         """The job with its history; JobNotFound otherwise."""
         found = await self._store.get([job_id]) if is_id(job_id) else [None]
         if found[0] is None:
-            raise JobNotFound(f"no job has the id {job_id!r}; finished jobs are removed after their retention")
+            raise JobNotFound(f"no job has the id {repr(job_id)[:80]}; finished jobs are removed after their retention")
         return found[0]
 
     async def jobs(self, query: Query, limit: int | None) -> AsyncIterator[Job]:
         """Jobs that match, newest first, fetched page by page."""
         check_query(query)
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
+            raise BadSetting(f"limit must be a whole number from 0, or None for all, not {limit!r}")
         after: str | None = None
         left = limit
         while left is None or left > 0:
@@ -102,7 +106,8 @@ class Admin:
         """Sends one failed job back; True if this call (or an earlier one with the same request id) did it."""
         job = await self.get(job_id)
         signals = Signals(now_us=job.read_at_us)
-        settle_id = request_id or new_id(self._clock.now_us())
+        settle_id = new_id(self._clock.now_us()) if request_id is None else check_key(request_id, "request_id")
+        by = storable_text(by, OPERATOR_CHARS_MAX)
         change = decide(job, Requeued(by=by), thaw(job.policy, None), signals, self._rng, settle_id=settle_id, worker=by)
         [verdict] = await self._store.settle([change])
         if verdict.applied:
@@ -127,7 +132,8 @@ class Admin:
             stats = await self._store.stats()
             names = sorted({*known, *(one.queue for one in stats.queues)})
             if queue not in names:
-                raise UnknownQueue(f"no queue is named {queue!r}; known: {', '.join(names) or 'none'}")
+                raise UnknownQueue(f"no queue is named {repr(queue)[:150]}; known: {', '.join(names) or 'none'}")
+        reason, by = storable_text(reason, MESSAGE_CHARS_MAX), storable_text(by, OPERATOR_CHARS_MAX)
         state = await self._store.set_queue(queue, paused=paused, reason=reason, by=by)
         kind: Any = "QUEUE_PAUSED" if paused else "QUEUE_RESUMED"
         self._bus.publish([Event(kind=kind, at_us=state.updated_at_us, queue=queue, detail={"reason": reason, "by": by})])

@@ -15,7 +15,7 @@ from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
 from mulligan.admin import Admin, Status
 from mulligan.config import default_url
-from mulligan.core.clock import Clock, SystemClock, seconds_to_us, system_rng
+from mulligan.core.clock import Clock, SystemClock, system_rng
 from mulligan.core.codec import check_name
 from mulligan.core.contract import CancelAnswer, Query, QueueState, Store
 from mulligan.core.errors import BadSetting, IllegalMove
@@ -33,7 +33,7 @@ from mulligan.observe.retry_rate import RetryRateAlarm
 from mulligan.policy.planner import LanePlanner
 from mulligan.policy.queues import Queue
 from mulligan.policy.retry import RetryPolicy
-from mulligan.request import TIMEOUT_S, JobBuilder, Options, build_schedule, task_defaults
+from mulligan.request import TIMEOUT_S, JobBuilder, Options, build_schedule, check_claim, check_jobs, check_queues, task_defaults
 from mulligan.stores import open_store
 from mulligan.sync import SyncApp
 from mulligan.task import Task, TaskDecorator
@@ -74,8 +74,6 @@ class Mulligan:
         self._clock = clock or SystemClock()
         self._rng = rng or system_rng()
         self._retry = retry
-        if retry is not None:
-            retry.resolved()  # a policy that cannot work is refused here, not at the first failure
         self._store_clock = clock
         self.state = SimpleNamespace()
         self.registry = Registry(allow_paths)
@@ -92,7 +90,7 @@ class Mulligan:
         self.metrics = Metrics()
         for watcher in (self.metrics, LogWriter(), RetryRateAlarm()):
             self.events.subscribe(watcher.on_event, watcher.kinds)
-        self.use_store(url or default_url())
+        self.use_store(default_url() if url is None else url)
         self.sync = SyncApp(self)
 
     def use_store(self, url: str) -> None:
@@ -211,6 +209,7 @@ class Mulligan:
                 raise BadSetting(f"app.queues takes Queue(...) values, not {queue!r}")
             self._queues[queue.name] = queue
         self._builder.forget_policies()
+        self._planners.clear()
 
     def queue_names(self) -> list[str]:
         """The queues this app knows: those of its tasks, those it configured, and the default one."""
@@ -247,6 +246,7 @@ class Mulligan:
         Interrupted half-way, some batches are stored and the rest is not; calling it again with the same list stores the rest
         and repeats nothing, because each job has its id from the moment it was made.
         """
+        check_jobs(jobs)
         await self.open()
         handles: list[Handle[Any]] = []
         for start in range(0, len(jobs), INSERT_BATCH_MAX):
@@ -359,10 +359,12 @@ class Mulligan:
 
     async def claim(self, *, queue: str = DEFAULT_QUEUE, limit: int = 1, lease: float = 30.0) -> list[Lease]:
         """Claims due jobs by hand, by the queue's own strategy. Settle each lease with complete, fail, snooze or release."""
-        await self.open()
-        lease_us = seconds_to_us(lease, "lease")
+        lease_us = check_claim(limit, lease)
         check_name(queue, "queue")
-        planner = self._planners.setdefault(queue, LanePlanner([self._queues.get(queue) or Queue(queue)], self._rng))
+        await self.open()
+        if queue not in self._planners:
+            self._planners[queue] = LanePlanner([self._queues.get(queue) or Queue(queue)], self._rng)
+        planner = self._planners[queue]
         claim_id = new_id(self._clock.now_us())
         claimed = await self.store.claim(claim_id, self._owner, planner.asks(limit), limit, lease_us)
         policies = Policies(self.registry, self._queues, self._retry)
@@ -373,7 +375,7 @@ class Mulligan:
 
     def worker(self, *, queues: Sequence[str] | None = None, **settings: Any) -> Worker:
         """A worker in this process: `async with app.worker(concurrency=100) as w`. Settings as in WorkerSettings."""
-        names = self.queue_names() if queues is None else [check_name(name, "queue") for name in queues]
+        names = self.queue_names() if queues is None else check_queues(queues)
         unknown = sorted(set(settings) - set(WorkerSettings.__struct_fields__))
         if unknown:
             raise BadSetting(f"unknown worker setting {', '.join(unknown)}; known: queues, {', '.join(WorkerSettings.__struct_fields__)}")

@@ -10,7 +10,7 @@ import msgspec
 
 from mulligan.core.clock import datetime_to_us, seconds_to_us
 from mulligan.core.codec import check_key, check_name, encode_payload
-from mulligan.core.errors import BadSetting
+from mulligan.core.errors import BadSetting, WrongArguments
 from mulligan.core.job import PRIORITIES, NewJob
 from mulligan.core.schedule import MISSED, Missed, Schedule
 from mulligan.policy.queues import Queue
@@ -21,6 +21,7 @@ from mulligan.worker.registry import TaskDef
 TIMEOUT_S = 900.0  # no time-out at all must be asked for by writing timeout=None
 TAGS_MAX = 20
 INTERVAL_MIN_US = 1_000
+CLAIM_MAX = 10_000
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,15 +63,48 @@ def check_priority(priority: object) -> int:
 
 
 def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(tags, str) or len(tags) > TAGS_MAX:
-        raise BadSetting(f"tags must be a sequence of at most {TAGS_MAX} texts, not {tags!r}")
+    if isinstance(tags, str) or not isinstance(tags, Sequence) or len(tags) > TAGS_MAX:
+        raise BadSetting(f"tags must be a list of at most {TAGS_MAX} texts, not {repr(tags)[:80]}")
     return tuple(check_key(tag, "tag") for tag in tags)
+
+
+def check_retry(retry: object) -> None:
+    """BadSetting for what is neither a policy nor None."""
+    if retry is not None and not isinstance(retry, RetryPolicy):
+        raise BadSetting(f"retry must be a RetryPolicy(...), such as RetryPolicy(max_retries=5), not {repr(retry)[:80]}")
+
+
+def check_queues(queues: Sequence[str]) -> list[str]:
+    """The names of the queues a worker shall serve: at least one."""
+    if isinstance(queues, str) or not isinstance(queues, Sequence) or not queues:
+        raise BadSetting(f"queues must be a list of at least one queue name, or left out for all, not {repr(queues)[:80]}")
+    return [check_name(name, "queue") for name in queues]
+
+
+def check_claim(limit: object, lease: float) -> int:
+    """The lease of a claim by hand in microseconds, if its bounds make sense."""
+    if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
+        raise BadSetting(f"limit must be a whole number from 1 to {CLAIM_MAX}, not {limit!r}")
+    lease_us = seconds_to_us(lease, "lease")
+    if lease_us == 0:
+        raise BadSetting("lease must be greater than 0 seconds: a claim without a lease could be taken over at once")
+    return lease_us
+
+
+def check_jobs(jobs: object) -> None:
+    """BadSetting unless these are jobs to insert: most often somebody called enqueue in place of job."""
+    if not isinstance(jobs, Sequence) or isinstance(jobs, str):
+        raise BadSetting(f"enqueue_many takes a list of jobs, such as [task.job(1), task.job(2)], not {repr(jobs)[:80]}")
+    for job in jobs:
+        if not isinstance(job, NewJob):
+            raise BadSetting(f"enqueue_many takes jobs made by task.job(...), not {repr(job)[:80]}")
 
 
 def task_defaults(
     queue: str, retry: RetryPolicy | None, timeout: float | None, priority: int, tags: Sequence[str], *, base: RetryPolicy | None
 ) -> dict[str, Any]:
     """The checked settings of a task; what could not work is refused here, not at the first failure."""
+    check_retry(retry)
     if retry is not None:
         retry.over(base or RetryPolicy()).resolved()
     return {
@@ -96,7 +130,10 @@ class JobBuilder:
     def __init__(self, queues: Mapping[str, Queue], base: RetryPolicy | None) -> None:
         self._queues = queues
         self._base = base
-        self._frozen: dict[tuple[str, str], FrozenPolicy] = {}
+        check_retry(base)
+        if base is not None:
+            base.resolved()  # a policy that cannot work is refused here, not at the first failure
+        self._frozen: dict[tuple[str, str], tuple[RetryPolicy | None, FrozenPolicy]] = {}  # with the task's policy it was made from
 
     def forget_policies(self) -> None:
         """To be called when a queue's settings change."""
@@ -104,6 +141,8 @@ class JobBuilder:
 
     def build(self, task: TaskDef, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, job_id: str) -> NewJob:
         """The job to insert, or a UsageError that says what is wrong with the call."""
+        if isinstance(args, str) or not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
+            raise WrongArguments(f"{task.name}: give args as a list and kwargs as a dict, as in args=[1, 2], kwargs={{'x': 3}}")
         task.check_arguments(args, kwargs)
         if options.delay is not None and options.eta is not None:
             raise BadSetting("give delay or eta, not both")
@@ -127,16 +166,17 @@ class JobBuilder:
 
     def _policy(self, task: TaskDef, queue_name: str, options: Options) -> FrozenPolicy:
         own = options.retry is not None or options.max_retries is not msgspec.UNSET or options.max_age is not msgspec.UNSET
+        if own:
+            return self._freeze(task, queue_name, options)
         key = (task.name, queue_name)
-        if own or key not in self._frozen:
-            frozen = self._freeze(task, queue_name, options)
-            if own:
-                return frozen
-            self._frozen[key] = frozen
-        return self._frozen[key]
+        known = self._frozen.get(key)
+        if known is None or known[0] is not task.retry:  # a task that was registered anew may have another policy
+            known = self._frozen[key] = (task.retry, self._freeze(task, queue_name, options))
+        return known[1]
 
     def _freeze(self, task: TaskDef, queue_name: str, options: Options) -> FrozenPolicy:
         """Job over task over queue over app, field by field; then only the numbers of it."""
+        check_retry(options.retry)
         job_level = RetryPolicy(max_retries=options.max_retries, max_age=options.max_age)
         queue = self._queues.get(queue_name)
         policy = merged(job_level, options.retry, task.retry, queue.retry if queue else None, self._base).resolved()

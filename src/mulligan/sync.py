@@ -43,7 +43,7 @@ class LoopThread:
         with self._lock:
             if self._loop is None or self._loop.is_closed():
                 self._loop = asyncio.new_event_loop()
-                threading.Thread(target=self._loop.run_forever, name="mulligan-sync", daemon=True).start()
+                threading.Thread(target=_run_loop, args=(self._loop,), name="mulligan-sync", daemon=True).start()
             return self._loop
 
     def stop(self) -> None:
@@ -51,6 +51,13 @@ class LoopThread:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._loop = None
+
+
+def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()
 
 
 class SyncHandle(Generic[R]):

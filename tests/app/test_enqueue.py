@@ -141,7 +141,7 @@ async def test_enqueue_many_keeps_the_order_and_writes_in_batches(app: Mulligan)
     @app.task
     async def work(number: int) -> None: ...
 
-    app.store = faulty = FaultyStore(app.store)  # type: ignore[assignment]
+    app.store = faulty = FaultyStore(app.store)
     jobs = [work.job(number) for number in range(1_234)]
     handles = await app.enqueue_many(jobs)
     assert [handle.id for handle in handles] == [job.id for job in jobs] == sorted(job.id for job in jobs)
@@ -159,7 +159,7 @@ async def test_enqueue_many_again_repeats_nothing(app: Mulligan) -> None:
 
     jobs = [work.job(number) for number in range(1_200)]
     real = app.store
-    app.store = faulty = FaultyStore(real)  # type: ignore[assignment]
+    app.store = faulty = FaultyStore(real)
     faulty.fail("insert", when="after", error=KeyboardInterrupt())  # type: ignore[arg-type]
     with pytest.raises(KeyboardInterrupt):
         await app.enqueue_many(jobs)

@@ -84,10 +84,9 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("name", REFUSED)
-async def test_what_is_not_below_an_allowed_prefix_is_refused(backend: str, tmp_path: Path, module: str, name: str) -> None:
+async def test_what_is_not_below_an_allowed_prefix_is_refused(url: str, module: str, name: str) -> None:
     """Such a name is refused at the door with what to do, nothing is stored, and nothing is imported to find out."""
-    app = Mulligan(f"sqlite:///{tmp_path}/jobs.db" if backend == "sqlite" else "memory://", allow_paths=[module])
-    async with app:
+    async with Mulligan(url, allow_paths=[module]) as app:
         before = set(sys.modules)
         with pytest.raises(UnknownTask, match="register it with @app.task"):
             await app.enqueue(name, args=[1])
@@ -182,7 +181,7 @@ def test_a_single_text_is_not_a_list_of_prefixes() -> None:
         Mulligan("memory://", allow_paths="os")
 
 
-async def test_a_stored_path_that_is_no_longer_allowed_does_not_run(backend: str, tmp_path: Path, module: str) -> None:
+async def test_a_stored_path_that_is_not_allowed_here_does_not_run(tmp_path: Path, module: str) -> None:
     """What the worker's own app does not allow stays where it is, whoever stored it."""
     url = f"sqlite:///{tmp_path}/jobs.db"
     async with Mulligan(url, allow_paths=["os"]) as producer:

@@ -87,6 +87,7 @@ APP = [
     "sync",
     "task",
     "use",
+    "use_store",
     "worker",
 ]
 

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from mulligan.core.clock import ManualClock
-from mulligan.core.contract import Order, Store
+from mulligan.core.contract import Ask, Order, Store
 from mulligan.core.job import Lane
 from tests.builders import (
     ask,
@@ -77,6 +77,19 @@ async def test_a_clock_set_back_makes_a_due_job_wait_again(store: Store, clock: 
     assert (first.jobs, first.next_due_us) == ([], clock.now_us() + us(1))
     clock.advance(1)
     assert len((await claim(store, fifo())).jobs) == 1
+
+
+@pytest.mark.parametrize("wanted", [fifo(), ask()])
+async def test_a_clock_set_back_after_a_claim_in_another_order(store: Store, clock: ManualClock, wanted: Ask) -> None:
+    """Jobs that a claim saw as due and left there wait again when the clock is set back, and the next due time tells it."""
+    await store.insert([new_job(delay_s=10) for _ in range(3)])
+    clock.advance(10)
+    assert len((await claim(store, fifo(), total=1)).jobs) == 1
+    clock.advance(-4)
+    waiting = await claim(store, wanted)
+    assert (waiting.jobs, waiting.next_due_us) == ([], clock.now_us() + us(4))
+    clock.advance(4)
+    assert len((await claim(store, wanted)).jobs) == 2
 
 
 async def test_fence_rises_with_every_claim_and_never_falls(store: Store) -> None:
@@ -286,9 +299,9 @@ async def test_repeated_claim_id_returns_what_it_holds_and_claims_no_more(store:
     first = (await claim(store, claim_id="c-1", total=2)).jobs
     clock.advance(5)
     second = (await claim(store, claim_id="c-1", total=4)).jobs
-    assert sorted((job.id, job.fence, job.lease_expires_at_us) for job in second) == sorted(
+    assert [(job.id, job.fence, job.lease_expires_at_us) for job in second] == [
         (job.id, job.fence, job.lease_expires_at_us) for job in first
-    )
+    ]
     assert {job.read_at_us for job in second} == {clock.now_us()}
     assert len((await claim(store)).jobs) == 3
 

@@ -172,6 +172,7 @@ def check_well_formed(row: Job) -> None:
     assert lease == (row.status == "processing",) * 3, f"S12: {row.status} with lease fields {lease}"
     assert (row.run_at_us is not None) == (row.status == "pending"), f"S12: {row.status} with run_at {row.run_at_us}"
     assert (row.finished_at_us is not None) == (row.status not in LIVE), f"S12: {row.status} with finished_at {row.finished_at_us}"
+    assert not (row.status == "pending" and row.cancel_requested), "S20: a job waits to be started though its cancel was requested"
     assert row.attempts >= 0
     assert row.generation >= 1
     assert len(row.history) <= HISTORY_MAX

@@ -58,7 +58,7 @@ asks = st.one_of(st.just(every_ask), some_asks)
 leases = st.sampled_from([1, 10, 100])
 waits = st.sampled_from([0, 0, 1, 20])
 wish = st.tuples(queues, st.sampled_from(PRIORITIES), delays, st.sampled_from([None, "k", "l", "m"]), st.booleans(), picks)
-outcomes = st.sampled_from(["done", "retry", "failed", "snooze", "release", "cancelled", "held"])
+outcomes = st.sampled_from(["done", "retry", "failed", "failed", "snooze", "release", "cancelled", "held", "held"])
 changes = st.lists(st.tuples(picks, st.sampled_from(sorted(WAYS)), delays, st.sampled_from([0, 0, 0, -1, 1])), min_size=1, max_size=4)
 
 
@@ -79,11 +79,13 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- The two stores side by side ----------------------------------------------------------------------------------
 
-    @initialize(wishes=st.lists(wish, min_size=4, max_size=8))
-    def open(self, wishes: list[Wish]) -> None:
-        """Opens both stores, and puts the first jobs into them."""
+    @initialize(wishes=st.lists(wish, min_size=4, max_size=8), ways=st.lists(st.tuples(outcomes, delays), max_size=6))
+    def open(self, wishes: list[Wish], ways: list[tuple[str, float]]) -> None:
+        """Opens both stores, puts the first jobs into them and works on some, so that no run starts from nothing."""
         self.both(lambda store: store.open())
         self.insert(wishes)
+        self.look()
+        self.work(ways, 10, 0, len(ways))
 
     def teardown(self) -> None:
         """Closes both stores."""
@@ -159,11 +161,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.do_claim(self.fresh("c"), [Ask(queue=queue, lane=None, priority=priority, guaranteed=total, order=order)], total, 10)
 
     @rule(ways=st.lists(st.tuples(outcomes, delays), min_size=1, max_size=4), lease_s=leases, wait_s=waits, stopped=st.integers(0, 3))
-    def work(self, ways: list[tuple[str, float]], lease_s: int, wait_s: float, stopped: int) -> None:
-        """A worker claims, takes its time, and ends some of what it got, one perhaps under a cancel request.
+    def work_on(self, ways: list[tuple[str, float]], lease_s: int, wait_s: float, stopped: int) -> None:
+        """Workers go on; without this rule few jobs would come far."""
+        self.work(ways, lease_s, wait_s, stopped)
 
-        Without this rule few jobs would come far.
-        """
+    def work(self, ways: list[tuple[str, float]], lease_s: int, wait_s: float, stopped: int) -> None:
+        """A worker claims, takes its time, and ends some of what it got, one perhaps under a cancel request."""
         jobs = self.do_claim(self.fresh("c"), every_ask, len(ways), lease_s)
         self.look()
         self.clock.advance(wait_s)
@@ -181,12 +184,8 @@ class StoreMachine(RuleBasedStateMachine):
     def do_claim(self, claim_id: str, wanted: list[Ask], total: int, lease_s: float) -> list[Job]:
         """Makes a claim and notes it."""
         repeated = claim_id in self.claim_ids
-        answer = self.both(
-            lambda store: store.claim(claim_id, "worker", wanted, total, us(lease_s)),
-            # The order in which a repeat lists what is still held is the store's own.
-            same=(lambda got: sorted(got.jobs, key=lambda job: job.id)) if repeated else (lambda got: got),
-        )
-        self.ledger.claimed(answer, self.state.get("queues", []), repeated=repeated)
+        answer = self.both(lambda store: store.claim(claim_id, "worker", wanted, total, us(lease_s)))
+        self.ledger.claimed(answer, self.state["queues"], repeated=repeated)
         if answer.jobs:
             self.claim_ids.setdefault(claim_id, answer.now_us)
         jobs: list[Job] = answer.jobs
@@ -267,9 +266,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.claim_ids = {claim_id: at_us for claim_id, at_us in self.claim_ids.items() if at_us >= known_from_us}
 
     @precondition(lambda self: any(row.status == "failed" for row in self.ledger.rows.values()))
-    @rule(pick=picks, delay_s=delays, rival=st.booleans())
-    def requeue(self, pick: int, delay_s: float, rival: bool) -> None:
-        """Two operators send the same failed job back, perhaps after another job has taken its unique key."""
+    @rule(pick=picks, delay_s=delays, rival=st.booleans(), late=st.booleans())
+    def requeue(self, pick: int, delay_s: float, rival: bool, late: bool) -> None:
+        """Two operators send the same failed job back, perhaps after another job has taken its unique key.
+
+        A late third one, who read the job before it was sent back and failed again, must not win.
+        """
         dead = [row for row in self.ledger.rows.values() if row.status == "failed"]
         row = dead[pick % len(dead)]
         if rival:
@@ -277,6 +279,13 @@ class StoreMachine(RuleBasedStateMachine):
             self.ledger.inserted(jobs, self.both(lambda store: store.insert(jobs)))
             self.look()
         self.do_settle([builders.requeue(row, delay_s, by=who, settle_id=self.fresh("s")) for who in ("ann", "bob")])
+        self.look()
+        if late:
+            taken = self.do_claim(self.fresh("c"), every_ask, 50, 10)
+            self.look()
+            self.do_settle([self.outcome(job, "failed", 0) for job in taken if job.id == row.id])
+            self.look()
+            self.do_settle([builders.requeue(row, by="cem", settle_id=self.fresh("s"))])
 
     @rule(status=st.sampled_from(["done", "failed", "cancelled"]), older_than_s=st.sampled_from([0, 1, 30]), limit=st.integers(0, 3))
     def prune(self, status: Status, older_than_s: float, limit: int) -> None:
@@ -284,10 +293,15 @@ class StoreMachine(RuleBasedStateMachine):
         count = self.both(lambda store: store.prune(status, us(older_than_s), limit))
         self.ledger.pruned(status, self.clock.now_us() - us(older_than_s), count)
 
-    @rule(queue=queues, paused=st.sampled_from([False, False, True]), reason=st.sampled_from(["", "why"]))
-    def set_queue(self, queue: str, paused: bool, reason: str) -> None:
-        """Pause and resume."""
+    @rule(queue=queues, paused=st.booleans(), reason=st.sampled_from(["", "why"]), total=st.integers(0, 2))
+    def set_queue(self, queue: str, paused: bool, reason: str, total: int) -> None:
+        """Pause or resume, and a claim that sees it. Mostly resumed again, or soon nothing would move any more."""
         self.both(lambda store: store.set_queue(queue, paused=paused, reason=reason, by="ann"))
+        self.look()
+        self.do_claim(self.fresh("c"), every_ask, total, 10)
+        self.look()
+        if reason:
+            self.both(lambda store: store.set_queue(queue, paused=False))
 
     @rule(
         status=st.sampled_from([None, *STATUSES]),
@@ -325,28 +339,36 @@ class StoreMachine(RuleBasedStateMachine):
         interval_s=st.sampled_from([1, 30]),
         missed=st.sampled_from(["one", "skip", "all"]),
         anchored=st.booleans(),
+        wait_s=st.sampled_from([0, 1, 31]),
+        schedulers=st.integers(0, 2),
+        offset=st.sampled_from([0, 0, 0, 1]),
+        key=st.sampled_from([None, None, "k"]),
     )
-    def put_schedule(self, name: str, interval_s: float, missed: Missed, anchored: bool) -> None:
-        """A program starts and puts its schedules, perhaps changed."""
-        known = {one.name: one for one in self.state.get("schedules", [])}
+    def keep_schedule(
+        self, name: str, interval_s: float, missed: Missed, anchored: bool, wait_s: float, schedulers: int, offset: int, key: str | None
+    ) -> None:
+        """A program starts and puts its schedule, perhaps a changed one; after a while one or two schedulers fire what is due."""
+        known = {one.name: one for one in self.state["schedules"]}
         if name not in known or known[name].interval_us != us(interval_s):
             self.ledger.schedule_reset(name)
         anchor_us = self.clock.now_us() - us(40) if anchored else 0
         self.both(lambda store: store.put_schedule(builders.schedule(name, interval_s, missed=missed, anchor_us=anchor_us)))
+        self.clock.advance(wait_s)
+        self.look()
+        self.fire(schedulers, offset, key)
 
-    @rule(name=st.sampled_from("xy"), paused=st.sampled_from([True, False, None]))
-    def touch_schedule(self, name: str, paused: bool | None) -> None:
-        """Pause, resume or remove."""
+    @rule(name=st.sampled_from("xy"), paused=st.sampled_from([True, False, None]), schedulers=st.integers(0, 2))
+    def touch_schedule(self, name: str, paused: bool | None, schedulers: int) -> None:
+        """An operator pauses, resumes or removes a schedule, while others fire it."""
         if paused is None:
             self.both(lambda store: store.remove_schedule(name))
             self.ledger.schedule_reset(name)
         else:
             self.both(lambda store: store.set_schedule_paused(name, paused))
+        self.fire(schedulers, 0, None)  # They still see the state before.
 
-    @precondition(lambda self: self.state.get("schedules"))
-    @rule(schedulers=st.integers(1, 2), offset=st.sampled_from([0, 0, 0, 1]), key=st.sampled_from([None, None, "k"]))
     def fire(self, schedulers: int, offset: int, key: str | None) -> None:
-        """One or two schedulers that saw the same state fire what is due, each with jobs of its own; now and then from a wrong place."""
+        """Schedulers that saw the same state fire what is due, each with jobs of its own; now and then from a wrong place."""
         for ticks in [self.due_ticks(offset, key) for _ in range(schedulers)]:
             self.ledger.fired(ticks, self.both(lambda store, ticks=ticks: store.fire(ticks)))  # type: ignore[misc]
             self.look()

@@ -12,7 +12,7 @@ from tests.conftest import BACKENDS, make_store
 from tests.model.machine import StoreMachine
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
-SIZE = {} if LONG else {"max_examples": 60, "stateful_step_count": 40}
+SIZE = {} if LONG else {"max_examples": 80, "stateful_step_count": 40}
 
 
 @pytest.mark.timeout(3_600 if LONG else 60)

@@ -91,13 +91,13 @@ def test_unknown_preset_is_refused_with_the_list() -> None:
             "1,001 executions, waits 2 s, 2 s, 2 s, 2 s, 2 s ... 2 s, no jitter; gives up after at most 2000 s of waiting",
         ),
         (
-            {"max_retries": 1_003, "backoff": Linear(1, 1_002), "jitter": "none"},
-            "1,004 executions, waits 1 s, 2 s, 3 s, 4 s, 5 s ... 1002 s, no jitter; gives up after at most 140 h of waiting",
+            {"max_retries": 1_003, "backoff": Linear(0.01, 900), "jitter": "none"},  # 0.01 x 500,500, and three times the last
+            "1,004 executions, waits 10 ms, 20 ms, 30 ms, 40 ms, 50 ms ... 10 s, no jitter; gives up after at most 5035 s of waiting",
         ),
         (
             {"max_retries": 10**9},
             "1,000,000,001 executions, waits about 1 s, 2 s, 4 s, 8 s, 16 s ... 900 s, full jitter; "
-            "gives up after at most 10,416,657 days of waiting",
+            "gives up after at most 10,416,667 days of waiting",
         ),
         (
             {"max_retries": None, "max_age": 3_600},

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import random
+from pathlib import Path
 from typing import Any
 
 from mulligan import Job, Mulligan
 from mulligan.admin import Admin
 from mulligan.core.contract import Store
 from tests.builders import retry
+from tests.conftest import BACKENDS
 from tests.faults import FaultyStore
 from tests.virtual import Stage
 
@@ -21,10 +24,20 @@ def add(left: int, right: int) -> int:
     return left + right
 
 
+trapped: list[str] = []
+
+
+def trap(name: str) -> None:
+    """A function that nobody has registered or allowed: it notes that it was called all the same."""
+    trapped.append(name)
+
+
 class Flaky:
     """A task that fails its first runs, and when each of its runs began, in virtual seconds."""
 
-    def __init__(self, stage: Stage, failures: int = ALWAYS, *, error: Exception | None = None, lasts_s: float = 0.0, **settings: Any) -> None:
+    def __init__(
+        self, stage: Stage, failures: int = ALWAYS, *, error: Exception | None = None, lasts_s: float = 0.0, **settings: Any
+    ) -> None:
         self.starts: list[float] = []
 
         async def flaky() -> str:
@@ -64,6 +77,32 @@ class MeetingStore(FaultyStore):
         return call
 
 
+class Watched(FaultyStore):
+    """Notes what a watcher of the store sees of one job after every settling call, whether or not the caller got an answer."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.seen: list[tuple[str, int, list[str], list[str]]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        target = super().__getattr__(name)
+        if name != "settle":
+            return target
+
+        async def settle(changes: Any) -> Any:
+            try:
+                return await target(changes)
+            finally:
+                [job] = await self._inner.get([changes[0].job_id])
+                events = [event for event in await self._inner.read_events(0, 100) if event.job_id == changes[0].job_id]
+                if job is not None:
+                    self.seen.append(
+                        (job.status, job.failures, [record.outcome for record in job.history], [event.kind for event in events])
+                    )
+
+        return settle
+
+
 async def drained(stage: Stage, **settings: Any) -> None:
     """Runs a worker until nothing is left to do."""
     async with stage.worker(**settings) as worker:
@@ -79,6 +118,8 @@ def change_store(app: Mulligan, store: Any) -> Any:
 
 async def make_retries(app: Mulligan, task: Any, count: int) -> list[Job]:
     """So many jobs that have failed once and are due again at once, in the retry lane."""
+    if count == 0:
+        return []
     await app.enqueue_many([task.job() for _ in range(count)])
     jobs = [lease.job for lease in await app.claim(queue=task.definition.queue, limit=count)]
     await app.store.settle([retry(job) for job in jobs])
@@ -99,3 +140,20 @@ async def start_order(app: Mulligan, queue: str, claims: int, limit: int = 1) ->
 def kinds(app: Mulligan, job_id: str | None = None) -> list[str]:
     """The kinds of the newest events, oldest first."""
     return [event.kind for event in app.events.recent(10_000, job_id=job_id)]
+
+
+async def crash_worker() -> None:
+    """Ends every loop of the running workers where it stands, as a crash does: nothing is flushed, released or told."""
+    loops = [task for task in asyncio.all_tasks() if task.get_name().startswith("mulligan-")]
+    assert loops
+    for task in loops:
+        task.cancel()
+    await asyncio.gather(*loops, return_exceptions=True)
+
+
+async def successor(backend: str, folder: Path, stage: Stage) -> Mulligan:
+    """The app as it is after a restart: a new one on the same file, or the same one where the store is the process's memory."""
+    if "{folder}" not in BACKENDS[backend]:
+        return stage.app
+    await stage.app.close()
+    return Mulligan(BACKENDS[backend].format(folder=folder), clock=stage.clock, rng=random.Random(2))

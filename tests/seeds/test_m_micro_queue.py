@@ -69,7 +69,10 @@ def test_m02_the_preset_has_the_numbers_of_the_design() -> None:
 
 @pytest.mark.parametrize(
     "own",
-    [RetryPolicy(backoff=Exponential(cap=20)), RetryPolicy(max_retries=3, jitter=None, backoff=Exponential(base=None, factor=None, cap=20))],
+    [
+        RetryPolicy(backoff=Exponential(cap=20)),
+        RetryPolicy(max_retries=3, jitter=None, backoff=Exponential(base=None, factor=None, cap=20)),
+    ],
     ids=["missing", "null"],
 )
 def test_m03_the_job_wins_over_the_global_policy_field_by_field(backend: str, tmp_path: Path, own: RetryPolicy) -> None:
@@ -179,7 +182,9 @@ async def test_m06_fifo_claims_by_creation_then_id(backend: str, tmp_path: Path)
 
 async def test_m07_done_failure_and_retry_are_one_write_each(backend: str, tmp_path: Path) -> None:
     """Done, a hard failure with message and code, and a retry with its time and count each take one settling write."""
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock(), retry=RetryPolicy(jitter="none").over(MICRO)) as app:
+    async with Mulligan(
+        BACKENDS[backend].format(folder=tmp_path), clock=ManualClock(), retry=RetryPolicy(jitter="none").over(MICRO)
+    ) as app:
         app.declare("work")
         for _ in range(3):
             await app.enqueue("work")
@@ -221,7 +226,14 @@ def test_m08_a_worker_waits_the_raw_delays(backend: str, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("jitter", "n", "low", "high"),
-    [("none", 4, 40, 40), ("full", 4, 0, 40), ("bounded", 4, 5, 40), ("bounded", 1, 5, 5), ("bounded", 50, 5, 1_800), ("full", 50, 0, 1_800)],
+    [
+        ("none", 4, 40, 40),
+        ("full", 4, 0, 40),
+        ("bounded", 4, 5, 40),
+        ("bounded", 1, 5, 5),
+        ("bounded", 50, 5, 1_800),
+        ("full", 50, 0, 1_800),
+    ],
 )
 def test_m09_jitter_draws_between_its_bounds(jitter: str, n: int, low: float, high: float) -> None:
     """none is the raw delay, full is U(0, raw), bounded is U(base, max(base, raw)); none of them passes the cap."""
@@ -321,7 +333,7 @@ def test_m13_eight_sweepers_at_once_have_the_effect_of_one(backend: str, tmp_pat
         await asyncio.sleep(11)
         store = MeetingStore(app.store, "overdue", 8)
         policies = Policies(app.registry, {}, None)
-        sweepers = [Sweeper(store, policies, app.events, random.Random(number), f"w{number}") for number in range(8)]  # type: ignore[arg-type]
+        sweepers = [Sweeper(store, policies, app.events, random.Random(number), f"w{number}") for number in range(8)]
         recovered = await asyncio.gather(*(sweeper.sweep() for sweeper in sweepers))
         assert sum(recovered) == 20
         jobs = [await handle.job() for handle in handles]

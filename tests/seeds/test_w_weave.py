@@ -16,6 +16,7 @@ from mulligan.core.clock import ManualClock
 from mulligan.policy.decide import decide
 from mulligan.worker import executor as executor_module
 from mulligan.worker import sweeper as sweeper_module
+from tests import builders
 from tests.conftest import BACKENDS
 from tests.faults import FaultyStore
 from tests.seeds.scenes import IDLE, Flaky, change_store, drained, make_retries, start_order
@@ -33,7 +34,7 @@ def test_w01_causes_are_kept_apart_and_decided_in_one_place(backend: str, tmp_pa
         return decide(job, outcome, *args, **kwargs)
 
     for module in (executor_module, sweeper_module, lease_module, admin_module):
-        assert module.decide is decide  # type: ignore[attr-defined]
+        assert module.decide is decide
         monkeypatch.setattr(module, "decide", spy)
 
     async def scene(stage: Stage) -> None:
@@ -176,6 +177,14 @@ async def _nothing() -> None:
     """A handler for jobs that are claimed by hand."""
 
 
+async def make_retries_beside_fresh(app: Mulligan, task: Any) -> None:
+    """Sixty more due retries, made behind the planner's back, so that its accounts stay as they were."""
+    new = [task.job() for _ in range(60)]
+    await app.store.insert(new)
+    jobs = await builders.claim(app.store, builders.ask("q"), total=60)
+    await app.store.settle([builders.retry(job) for job in jobs.jobs])
+
+
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 7, 10])
 async def test_w06_each_lane_gets_its_share_whatever_the_size_of_a_batch(backend: str, tmp_path: Path, limit: int) -> None:
     """Over many batches retries are a fifth of the starts, to within one, at every point of the line."""
@@ -198,18 +207,29 @@ async def test_w06_every_batch_of_ten_has_eight_fresh_jobs_and_two_retries(backe
     assert retries.count(2) >= 9  # at most one batch redeems credit from before
 
 
-async def test_w06_an_idle_share_is_lent(backend: str, tmp_path: Path) -> None:
-    """With one lane empty the other fills whole batches, and when the empty one comes back it gets its share, not its arrears."""
+@pytest.mark.parametrize(("fresh", "retries"), [(30, 0), (0, 30)], ids=["no retries", "no fresh jobs"])
+async def test_w06_an_idle_share_is_lent(backend: str, tmp_path: Path, fresh: int, retries: int) -> None:
+    """With one lane empty the other fills whole batches."""
     async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock(), rng=random.Random(7)) as app:
-        await both_lanes(app, 0, 60, Weighted(retry_share=0.2))
-        assert [job.is_retry for job in await start_order(app, "q", 3, 10)] == [True] * 30
-        await app.enqueue_many([app.task(name="work", queue="q")(_nothing).job() for _ in range(200)])
-        after_debt = [job.is_retry for job in await start_order(app, "q", 10, 10)]
-        assert sum(after_debt) == pytest.approx(20, abs=1)
-        await start_order(app, "q", 1, 100)
-    async with Mulligan("memory://", clock=ManualClock(), rng=random.Random(7)) as app:
-        await both_lanes(app, 500, 0, Weighted(retry_share=0.2))
-        assert not any(job.is_retry for job in await start_order(app, "q", 30, 10))
+        await both_lanes(app, fresh, retries, Weighted(retry_share=0.2))
+        assert len(await start_order(app, "q", 3, 10)) == 30
+
+
+async def test_w06_a_lane_that_was_empty_comes_back_to_its_share(backend: str, tmp_path: Path) -> None:
+    """Neither arrears nor debts pile up while a lane is empty: the next hundred starts are shared as ever."""
+    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock(), rng=random.Random(8)) as app:
+        await both_lanes(app, 0, 120, Weighted(retry_share=0.2))
+        await start_order(app, "q", 40)
+        task = app.task(name="work", queue="q")(_nothing)
+        await app.enqueue_many([task.job() for _ in range(300)])
+        after_retries_only = [job.is_retry for job in await start_order(app, "q", 100)]
+        assert sum(after_retries_only) == pytest.approx(20, abs=1)
+        await start_order(app, "q", 30, 10)
+        await app.enqueue_many([task.job() for _ in range(200)])
+        await start_order(app, "q", 100)
+        await make_retries_beside_fresh(app, task)
+        after_fresh_only = [job.is_retry for job in await start_order(app, "q", 50)]
+        assert sum(after_fresh_only) == pytest.approx(10, abs=1)
 
 
 def test_w06_a_worker_starts_jobs_in_that_share(backend: str, tmp_path: Path) -> None:

@@ -5,11 +5,28 @@ from __future__ import annotations
 # The one module that reads the wall clock and makes random generators.
 TIME_AND_CHANCE = {"src/mulligan/core/clock.py"}
 
-# What nothing imports, because it is where the world comes in.
-ENTRY_POINTS = {"mulligan", "mulligan.cli", "mulligan.__main__"}
+# What nothing in the package imports, and why it is there all the same.
+ENTRY_POINTS = {
+    "mulligan": "what users import",
+    "mulligan.__main__": "python -m mulligan",
+    "mulligan.cli": "the mulligan command",
+    "mulligan.sim": "the tests run the worker under virtual time; the simulator will",
+    "mulligan.sim.virtual": "likewise",
+}
 
 # "file::function" -> why its SQL is put together from text. Values are always bound; only fixed parts of our own are pasted in.
-COMPOSED_SQL: dict[str, str] = {}
+COMPOSED_SQL = {
+    "src/mulligan/stores/sqlite/claim.py::<module>": "two statements share the text that finds due jobs",
+    "src/mulligan/stores/sqlite/claim.py::_look_sql": "one column per ask of the claim, each from a fixed text",
+    "src/mulligan/stores/sqlite/claim.py::_line_sql": "a line of one or two lanes, each from a fixed text",
+    "src/mulligan/stores/sqlite/eventlog.py::<module>": "the shape of a batch that travels as one JSON array is written once, in bulk.py",
+    "src/mulligan/stores/sqlite/find.py::_find_sql": "the conditions of a filter, each from a fixed text",
+    "src/mulligan/stores/sqlite/insert.py::<module>": "the columns of a job are listed once, and the shape of a batch as above",
+    "src/mulligan/stores/sqlite/settle.py::<module>": "the shape of a batch, as above",
+    "src/mulligan/stores/sqlite/stats.py::<module>": "a window over the text that finds running jobs",
+}
 
 # "file::function" -> why a test sleeps on the wall clock.
-SLEEPING_TESTS: dict[str, str] = {}
+SLEEPING_TESTS = {
+    "tests/worker/test_leases.py::test_a_blocked_loop_keeps_its_lease.block": "blocking the event loop for three leases is what is tested",
+}

@@ -81,7 +81,12 @@ def test_tests_wait_for_signals_not_for_seconds() -> None:
 
 def test_no_module_is_dead() -> None:
     """Each module of the package is imported by another one or is an entry point."""
-    nothing(rules.dead_modules({module_name(path): parse(path) for path in files_of_source()}, ENTRY_POINTS))
+    nothing(rules.dead_modules({module_name(path): parse(path) for path in files_of_source()}, set(ENTRY_POINTS)))
+
+
+def test_every_entry_point_is_there() -> None:
+    """The list of entry points names modules that exist."""
+    assert set(ENTRY_POINTS) <= {module_name(path) for path in files_of_source()}
 
 
 def test_nothing_tells_where_it_was_made() -> None:

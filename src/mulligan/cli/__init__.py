@@ -12,7 +12,7 @@ COMMANDS = {
     "worker": Lazy("mulligan.cli.worker:worker", "Run jobs of an app until told to stop."),
     "enqueue": Lazy("mulligan.cli.enqueue:enqueue", "Store one job, or a schedule."),
     "status": Lazy("mulligan.cli.status:status", "Show all queues and workers at a glance."),
-    "jobs": Lazy("mulligan.cli.jobs:jobs", "List jobs."),
+    "jobs": Lazy("mulligan.cli.jobs:jobs", "List jobs, newest first."),
     "show": Lazy("mulligan.cli.show:show", "Show one job with its history."),
     "why": Lazy("mulligan.cli.why:why", "Tell what happened to a job, and what happens next."),
     "requeue": Lazy("mulligan.cli.requeue:requeue", "Send failed jobs back to be run again."),

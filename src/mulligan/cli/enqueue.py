@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from mulligan.cli.options import json_option, own_store_option, run
-from mulligan.cli.values import OrNone
+from mulligan.cli.values import NONE, or_none
 
 if TYPE_CHECKING:
     from mulligan.app import Mulligan
@@ -23,9 +23,11 @@ STORE_HELP = "The store. [env: MULLIGAN_STORE; default: that of --app, else sqli
 @click.option("--eta", metavar="TIME", help="Run no earlier than this time, as in 2030-01-31T12:00:00Z.")
 @click.option("--priority", type=click.IntRange(0, 2), help="0 normal, 1 raised, 2 urgent.")
 @click.option("--unique-key", metavar="KEY", help="At most one waiting or running job of the queue has it; else the first one stands.")
-@click.option("--max-age", type=OrNone(float), metavar="SECONDS", help="Give up when it has not ended so long after it first fell due.")
-@click.option("--max-retries", type=OrNone(int), metavar="N", help="How often it may be run again; none: without limit.")
-@click.option("--timeout", type=OrNone(float), metavar="SECONDS", help="The longest one execution may take; none: no limit.")
+@click.option(
+    "--max-age", callback=or_none(float), metavar="SECONDS", help="Give up when it has not ended so long after it first fell due."
+)
+@click.option("--max-retries", callback=or_none(int), metavar="N", help="How often it may be run again; none: without limit.")
+@click.option("--timeout", callback=or_none(float), metavar="SECONDS", help="The longest one execution may take; none: no limit.")
 @click.option("--queue", metavar="NAME", help="The queue to put it into.  [default: that of the task]")
 @click.option("--tag", "tags", metavar="TAG", multiple=True, help="A label to find it by; may be given several times.")
 @click.option("--interval", type=float, metavar="SECONDS", help="Store a schedule that makes one such job per interval.")
@@ -79,7 +81,7 @@ async def _enqueue(
 
 
 def _plain(value: Any) -> Any:
-    return None if value == OrNone.NONE else value
+    return None if value == NONE else value
 
 
 def _app(task: str, target: str | None, store: str | None) -> Mulligan:

@@ -47,9 +47,7 @@ def _checked(kinds: tuple[str, ...]) -> frozenset[str]:
 
     wanted = frozenset(kind.upper() for kind in kinds)
     if not wanted <= STORED_KINDS:
-        raise BadSetting(
-            f"--kind {sorted(wanted - STORED_KINDS)[0]!r} is not kept in the store; kept are {', '.join(sorted(STORED_KINDS))}"
-        )
+        raise BadSetting(f"--kind {min(wanted - STORED_KINDS)!r} is not kept in the store; kept are {', '.join(sorted(STORED_KINDS))}")
     return wanted
 
 

@@ -14,6 +14,7 @@ from mulligan.core.job import HistoryRecord, Job
 from mulligan.policy.retry import ResolvedPolicy, thaw
 
 FIRST_SHOWN, LAST_SHOWN = 3, 7  # of a long history; the middle of it is much of the same
+OWN_ERRORS = ("crash", "expired", "unstorable")  # their error says the same as their reason
 HAPPENED = {
     "failure": "failed",
     "timeout": "ran out of time",
@@ -41,12 +42,12 @@ def explain_job(job: Job, status: Status, states: Sequence[QueueState] = (), *, 
 
 def _beginning(job: Job) -> list[str]:
     now_us = job.read_at_us
-    made = f"made by the schedule {job.schedule} for its tick at {clock_time(job.tick_us, now_us)}" if job.schedule else "enqueued"
-    lines = [f"Job {job.id} calls {call_text(job)} on queue {job.queue}. It was {made}, {when(job.created_at_us, now_us)}."]
+    made = f"made by the schedule {job.schedule} for its tick of {clock_time(job.tick_us, now_us)}" if job.schedule else "enqueued"
+    lines = [
+        f"Job {job.id} calls {call_text(job)} on queue {job.queue}. It was {made} at {when(job.created_at_us, now_us)}. Times are UTC."
+    ]
     if job.generation > 1:
-        lines.append(
-            f"It has been requeued {_times(job.generation - 1)}; this is generation {job.generation}, and its limits started anew."
-        )
+        lines.append(f"It was requeued {_times(job.generation - 1)}: this is generation {job.generation}, in which all limits began anew.")
     return lines
 
 
@@ -58,9 +59,9 @@ def _past(job: Job) -> list[str]:
     told = [_record_line(record, job.read_at_us) for record in records]
     hidden = len(told) - FIRST_SHOWN - LAST_SHOWN
     if hidden > 0:
-        told = [*told[:FIRST_SHOWN], f"({hidden} more records of that kind: mulligan show {job.id})", *told[-LAST_SHOWN:]]
-    earlier = [record for record in job.history if record.generation < job.generation and record.delay_us is None]
-    before = [f"Generation {record.generation} ended {_at(record, job.read_at_us)}: {_sentence(record.why)}" for record in earlier]
+        told = [*told[:FIRST_SHOWN], f"({hidden} more of that kind: mulligan show {job.id})", *told[-LAST_SHOWN:]]
+    ends = [record for record in job.history if record.generation < job.generation and record.delay_us is None]
+    before = [f"Generation {record.generation} ended{_at(record, job.read_at_us)}{_because(record.why)}." for record in ends]
     if not told and not before and job.attempts == 0:
         return ["It has not been started yet."]
     return before + told
@@ -68,21 +69,25 @@ def _past(job: Job) -> list[str]:
 
 def _record_line(record: HistoryRecord, now_us: int) -> str:
     if record.outcome == "requeue":
-        return f"Requeued {_at(record, now_us)}: {_sentence(record.why)}"
+        return f"It went back{_at(record, now_us)}{_because(record.why)}."
     ran = ""
     if record.started_at_us is not None and record.ended_at_us is not None and record.ended_at_us > record.started_at_us:
-        ran = f", {length(record.ended_at_us - record.started_at_us)} after its start"
-    error = "" if record.error is None or record.outcome == "crash" else f" with {error_text(record.error)}"
-    head = f"Attempt {record.attempt} {HAPPENED.get(record.outcome, record.outcome)} {_at(record, now_us)}{ran}{error}."
+        ran = f" after {length(record.ended_at_us - record.started_at_us)}"
+    error = "" if record.error is None or record.outcome in OWN_ERRORS else f": {error_text(record.error)}"
+    head = f"Attempt {record.attempt} {HAPPENED.get(record.outcome, record.outcome)}{_at(record, now_us)}{ran}{error}."
     if record.delay_us is None:
-        return f"{head} That was its end: {_sentence(record.why)}"
+        return f"{head} That was its end{_because(record.why)}."
     if record.delay_us == 0:
-        return f"{head} It was due again at once: {_sentence(record.why)}"
-    return f"{head} It was then to wait {length(record.delay_us)}: {_sentence(record.why)}"
+        return f"{head} It was due again at once{_because(record.why)}."
+    return f"{head} It was then to wait {length(record.delay_us)}{_because(record.why)}."
 
 
 def _at(record: HistoryRecord, now_us: int) -> str:
-    return "" if record.ended_at_us is None else f"at {clock_time(record.ended_at_us, now_us)}"
+    return "" if record.ended_at_us is None else f" at {clock_time(record.ended_at_us, now_us)}"
+
+
+def _because(why: str) -> str:
+    return f" ({why})" if why else ""
 
 
 # --- what happens next -----------------------------------------------------------------------------------------------
@@ -103,10 +108,10 @@ def _ended(job: Job, where: Situation, hint: str) -> list[str]:
         return [f"It is done, since {at}{after}. Nothing more will happen to it."]
     if where == "cancelled":
         return [f"It was cancelled at {at}. It will not run again; enqueue a new job if it is needed after all."]
-    because = error_text(job.last_error) or "no error was recorded"
+    because = error_text(job.last_error) or "something that was not recorded"
     return [
-        f"It gave up at {at}, after {_count(job.attempts, 'execution')}: {because}.",
-        f"It stays among the failed jobs until somebody acts. Once the cause is mended, run it again with: mulligan requeue {job.id}{hint}",
+        f"It gave up at {at}, after {_count(job.attempts, 'execution')}, because of {because}.",
+        f"It stays among the failed jobs until somebody acts. To run it again once the cause is mended: mulligan requeue {job.id}{hint}",
     ]
 
 
@@ -115,18 +120,10 @@ def _held(job: Job, where: Situation, around: Surroundings, policy: ResolvedPoli
     since = when(job.updated_at_us, now_us)
     execution = f"attempt {_attempt(job, job.attempts)}"
     if where == "stuck":
-        lost = f"Worker {job.lease_owner} claimed it at {since} as {execution}, but has not renewed its lease, which ended {ago(job.lease_expires_at_us, now_us)}."
-        crash = job.crashes + 1
-        if crash >= policy.max_crashes:
-            fate = f"ends it as failed, because it is crash {crash} of at most {policy.max_crashes}"
-        elif job.max_retries is not None and job.attempts > job.max_retries:
-            fate = "ends it as failed, because no retry is left"
-        else:
-            fate = f"counts a crash ({crash} of at most {policy.max_crashes}) and runs it again"
-        return [lost, f"The next worker that looks, which they do every second, {fate}.", *_nobody(around)]
-    lines = [
-        f"Worker {job.lease_owner} runs it since {since}, as {execution}. Its lease holds until {clock_time(job.lease_expires_at_us, now_us)} and is renewed while it runs."
-    ]
+        ended = f"but has not renewed its lease, which ended {ago(job.lease_expires_at_us, now_us)}"
+        return [f"Worker {job.lease_owner} claimed it at {since} as {execution}, {ended}.", *_takeover(job, around, policy)]
+    lease = f"Its lease holds until {clock_time(job.lease_expires_at_us, now_us)} and is renewed while it runs"
+    lines = [f"Worker {job.lease_owner} runs it since {since}, as {execution}. {lease}."]
     if where == "stopping":
         lines.append("Somebody asked to cancel it: its worker is told at its next renewal and then stops it.")
     elif job.timeout_us is None:
@@ -134,6 +131,21 @@ def _held(job: Job, where: Situation, around: Surroundings, policy: ResolvedPoli
     else:
         lines.append(f"It is stopped if it has not ended by {when(job.updated_at_us + job.timeout_us, now_us)}, its time-out.")
     return [*lines, _if_it_fails(job, job.attempts, policy)]
+
+
+def _takeover(job: Job, around: Surroundings, policy: ResolvedPolicy) -> list[str]:
+    """What becomes of a job whose worker has vanished."""
+    crash = job.crashes + 1
+    if job.cancel_requested:
+        fate = "cancels it, as somebody asked"
+    elif crash >= policy.max_crashes:
+        fate = f"ends it as failed, because it is crash {crash} of at most {policy.max_crashes}"
+    elif job.max_retries is not None and job.attempts > job.max_retries:
+        fate = "ends it as failed, because no retry is left"
+    else:
+        fate = f"counts a crash ({crash} of at most {policy.max_crashes}) and lets it run again"
+    lines = [f"The next worker that looks, which they do every second, {fate}."]
+    return lines if around.alive else [*lines, "No worker is alive to do so. Start one: mulligan worker MODULE:APP"]
 
 
 def _waiting(job: Job, where: Situation, around: Surroundings, policy: ResolvedPolicy, hint: str) -> list[str]:
@@ -152,39 +164,30 @@ def _waiting(job: Job, where: Situation, around: Surroundings, policy: ResolvedP
 
 def _obstacles(job: Job, where: Situation, around: Surroundings, hint: str) -> list[str]:
     """What keeps a due job from being started, or will keep one that is not due yet."""
-    lines = []
-    paused = around.paused
-    if paused is not None:
-        since = f" since {when(paused.updated_at_us, job.read_at_us)}" if paused.updated_at_us else ""
-        by = f" by {paused.by}" if paused.by else ""
-        reason = f" ({paused.reason})" if paused.reason else ""
-        lines.append(
-            f"It is kept waiting because queue {job.queue} is paused{since}{by}{reason}. To let it go on: mulligan resume {job.queue}{hint}"
-        )
-    unaware = [worker.id for worker in around.serving if job.task in worker.unknown_tasks]
-    if not around.serving:
-        others = "no worker is alive at all" if around.alive == 0 else f"{_count(around.alive, 'worker')} alive serve other queues"
-        lines.append(
-            f"No worker serves queue {job.queue} at the moment ({others}). Start one: mulligan worker MODULE:APP --queues {job.queue}{hint}"
-        )
+    lines = [] if around.paused is None else [_pause_line(job, around.paused, hint)]
+    serving = len(around.serving)
+    unaware = sum(job.task in worker.unknown_tasks for worker in around.serving)
+    if not serving:
+        others = "no worker is alive at all" if around.alive == 0 else f"{_count(around.alive, 'worker')} alive, for other queues"
+        start = f"mulligan worker MODULE:APP --queues {job.queue}{hint}"
+        lines.append(f"No worker serves queue {job.queue} at the moment ({others}). Start one: {start}")
     elif unaware:
-        whose = (
-            "The worker that serves its queue does"
-            if len(around.serving) == 1
-            else f"{len(unaware)} of the {len(around.serving)} workers that serve its queue do"
-        )
-        lines.append(
-            f"{whose} not know the task {job.task} and will give it back for 30 s at a time: deploy the code that registers it, or correct the name."
-        )
+        who = "The worker that serves its queue does" if serving == 1 else f"{unaware} of the {serving} workers that serve its queue do"
+        lines.append(f"{who} not know the task {job.task} and will give it back for 30 s at a time.")
+        lines.append("Deploy the code that registers it, or correct the name.")
     elif where == "busy":
-        lines.append(f"Every worker of its queue is full; it is one of {_count(around.waiting, 'due job')} and starts when a slot is free.")
+        lines.append(f"Every worker of its queue is full: it is one of {_count(around.waiting, 'due job')} and starts when a slot is free.")
     elif where == "ready":
-        lines.append(f"{_count(len(around.serving), 'worker')} with free slots serve its queue: it starts at any moment.")
+        have = "worker that serves its queue has" if serving == 1 else "workers that serve its queue have"
+        lines.append(f"{serving} {have} room: it starts at any moment.")
     return lines
 
 
-def _nobody(around: Surroundings) -> list[str]:
-    return [] if around.alive else ["No worker is alive to do so. Start one: mulligan worker MODULE:APP"]
+def _pause_line(job: Job, pause: QueueState, hint: str) -> str:
+    since = f" since {when(pause.updated_at_us, job.read_at_us)}" if pause.updated_at_us else ""
+    by = f" by {pause.by}" if pause.by else ""
+    reason = f" ({pause.reason})" if pause.reason else ""
+    return f"It is kept waiting because queue {job.queue} is paused{since}{by}{reason}. To let it go on: mulligan resume {job.queue}{hint}"
 
 
 def _if_it_fails(job: Job, attempt: int, policy: ResolvedPolicy) -> str:
@@ -200,9 +203,8 @@ def _if_it_fails(job: Job, attempt: int, policy: ResolvedPolicy) -> str:
 def _rules(job: Job, policy: ResolvedPolicy) -> list[str]:
     lines = [f"Its policy, fixed when it was enqueued: {policy.explain()}."]
     if job.max_age_us is not None and job.status in ("pending", "processing"):
-        lines.append(
-            f"It is given up if it has not started again by {when(job.due_first_us + job.max_age_us, job.read_at_us)}, its maximum age."
-        )
+        end = when(job.due_first_us + job.max_age_us, job.read_at_us)
+        lines.append(f"It has a maximum age: a run that would begin after {end} is not made, and it ends as failed.")
     return lines
 
 
@@ -219,7 +221,3 @@ def _count(number: int, noun: str) -> str:
 
 def _times(number: int) -> str:
     return {1: "once", 2: "twice"}.get(number, f"{number} times")
-
-
-def _sentence(text: str) -> str:
-    return f"{text}." if text and not text.endswith((".", "!", "?")) else text or "no reason was recorded."

@@ -57,7 +57,8 @@ class Fleet:
             started = loop.time()
             code = await self._run_child(place)
             if self._stopping.is_set():
-                self._code = max(self._code, NO if code else OK)
+                told = {OK, *(-number for number in SIGNALS)}  # a signal that comes before it listens ends it as well
+                self._code = max(self._code, OK if code in told else NO)
                 return
             if code == USAGE:  # it would say the same again
                 self._code = code

@@ -89,7 +89,8 @@ def harmless(problem: click.ClickException) -> click.ClickException:
     """The same complaint, without control characters of what was typed."""
     from mulligan.cli.output import clean
 
-    problem.message = "\n".join(clean(line) for line in problem.message.split("\n"))
+    # Some versions of click declare it final; its text is still ours to print.
+    vars(problem)["message"] = "\n".join(clean(line) for line in problem.message.split("\n"))
     return problem
 
 

@@ -11,6 +11,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from mulligan.cli.exits import NO, OK
+from mulligan.core.errors import MulliganError
 
 if TYPE_CHECKING:
     from mulligan.app import Mulligan
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("mulligan.worker")
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 TASKS_SHOWN = 50
+HANDLER_THREADS = "mulligan-handler"  # how the worker names the threads of sync handlers
+IDLE_THREAD_ENDS_S = 0.2
+EXIT_MAX_S = 10.0  # for threads the app has started by itself, and for what it does at exit
 
 
 async def serve(app: Mulligan, settings: dict[str, Any], *, as_json: bool, parent_fd: int | None) -> int:
@@ -26,20 +30,33 @@ async def serve(app: Mulligan, settings: dict[str, Any], *, as_json: bool, paren
     worker = app.worker(**settings)
     stop = Stop(worker, asyncio.get_running_loop())
     stop.listen(parent_fd)
+    code = OK
     async with app:
-        await worker.start()
-        announce(app, worker, as_json=as_json)
-        dead = asyncio.ensure_future(worker.wait_dead())
-        told = asyncio.ensure_future(stop.told.wait())
-        await asyncio.wait([dead, told], return_when=asyncio.FIRST_COMPLETED)
-        died = dead.done()
-        dead.cancel()
-        told.cancel()
-        log.info("stopping: no more jobs are claimed, those that run have %g s to finish", worker.settings.grace)
-        await worker.stop()
+        try:
+            await worker.start()
+            announce(app, worker, as_json=as_json)
+            if await died_before(worker, stop.told):
+                code = NO
+            log.info("stopping: no more jobs are claimed, those that run have %g s to finish", worker.settings.grace)
+            await worker.stop()
+        except MulliganError:
+            raise
+        except Exception:
+            log.exception("a start-up or shutdown hook of the app failed")
+            code = NO
     log.info("stopped")
-    end_if_threads_are_left(NO if died else OK)
-    return NO if died else OK
+    let_nothing_linger(code)
+    return code
+
+
+async def died_before(worker: Worker, told: asyncio.Event) -> bool:
+    """Waits until the worker is told to stop; True if one of its loops has died first."""
+    waits = [asyncio.ensure_future(worker.wait_dead()), asyncio.ensure_future(told.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    died = waits[0].done()
+    for wait in waits:
+        wait.cancel()
+    return died
 
 
 class Stop:
@@ -103,22 +120,17 @@ def announce(app: Mulligan, worker: Worker, *, as_json: bool) -> None:
         log.warning("this app has no tasks: is the module that defines them imported by the one that makes the app?")
 
 
-def end_if_threads_are_left(code: int) -> None:
-    """Ends the process where handlers still run in threads that did not obey: the interpreter would wait for them for ever."""
-    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("mulligan-handler") and thread.is_alive()]
-    if left and not _ended(left):
-        log.warning("%d handler threads still run; ending the process with them", len(left))
-        end_at_once(code)
-
-
-def _ended(names: list[str]) -> bool:
-    """Whether the threads of that name end within a moment: idle ones do so as soon as they are told."""
+def let_nothing_linger(code: int) -> None:
+    """Makes sure that the process ends: the interpreter would wait for ever for a thread that does not obey."""
     for thread in threading.enumerate():
-        if thread.name in names:
-            thread.join(timeout=0.2)
+        if thread.name.startswith(HANDLER_THREADS):
+            thread.join(timeout=IDLE_THREAD_ENDS_S)
             if thread.is_alive():
-                return False
-    return True
+                log.warning("a handler still runs in a thread; ending the process with it, its job goes back when its lease runs out")
+                end_at_once(code)
+    last_resort = threading.Timer(EXIT_MAX_S, end_at_once, [code])
+    last_resort.daemon = True
+    last_resort.start()
 
 
 def end_at_once(code: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -14,22 +15,21 @@ from mulligan.core.errors import BadSetting
 _KEYWORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
-class OrNone(click.ParamType):
-    """A number, or the word "none" where no limit is a value of its own. "none" is passed on as NONE."""
+NONE = "none"  # what is typed where no limit is a value of its own
 
-    NONE = "none"
 
-    def __init__(self, kind: type[int] | type[float]) -> None:
-        self._kind = kind
-        self.name = "integer|none" if kind is int else "seconds|none"
+def or_none(kind: type[int] | type[float]) -> Callable[[click.Context, click.Parameter, str | None], int | float | str | None]:
+    """The callback of an option that takes a number or the word "none", which is passed on as NONE."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int | float | str:
-        if isinstance(value, str) and value.lower() == self.NONE:
-            return self.NONE
+    def convert(ctx: click.Context, param: click.Parameter, value: str | None) -> int | float | str | None:
+        if value is None or value.lower() == NONE:
+            return value and NONE
         try:
-            return self._kind(value)
+            return kind(value)
         except ValueError:
-            self.fail(f"{value!r} is neither a number nor none", param, ctx)
+            raise click.BadParameter(f"{value!r} is neither a number nor {NONE}", ctx, param) from None
+
+    return convert
 
 
 def json_or_text(typed: str) -> Any:

@@ -26,7 +26,7 @@ LEVELS = ("debug", "info", "warning", "error", "critical")
 @own_store_option("Use this store instead of the app's own.")
 @json_option
 @click.pass_context
-def worker(ctx: click.Context, target: str, processes: int, log_level: str, log_json: bool, as_json: bool, **settings: Any) -> None:
+def worker(ctx: click.Context, /, target: str, processes: int, log_level: str, log_json: bool, as_json: bool, **settings: Any) -> None:
     """Run jobs of an app until told to stop.
 
     MODULE:APP names the app, as in shop.tasks:app. SIGTERM or Ctrl-C: no more jobs are claimed, those that run may finish within the

@@ -21,6 +21,7 @@ MESSAGE_CHARS_MAX = 4_000
 TRACEBACK_CHARS_MAX = 8_000
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}")
 KEY_CHARS_MAX = 256
+PATH_CHARS_MAX = 200  # shown of the place inside a payload
 
 _encode = msgspec.json.Encoder().encode
 
@@ -41,6 +42,10 @@ def encode_payload(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     for position, value in enumerate(args):
         check_storable(value, f"argument {position}")
     for name, value in kwargs.items():
+        if type(name) is not str:
+            raise BadPayload(f"argument {name!r}: its name is not a string")
+        if not name.isascii():
+            _check_unicode(name, f"the name of argument {name!r}")
         check_storable(value, f"argument {name!r}")
     return _bounded(_encode({"args": list(args), "kwargs": dict(kwargs)}), "the arguments")
 
@@ -84,10 +89,10 @@ def check_storable(value: Any, path: str, depth: int = 1) -> None:
         return
     elif kind is int:
         if not INT_MIN <= value <= INT_MAX:
-            raise BadPayload(f"{path}: integer beyond 64 bits; pass it as a string")
+            raise BadPayload(f"{_cut(path)}: integer beyond 64 bits; pass it as a string")
     elif kind is float:
         if not math.isfinite(value):
-            raise BadPayload(f"{path}: {value} is not JSON; pass None or a string")
+            raise BadPayload(f"{_cut(path)}: {value} is not JSON; pass None or a string")
     elif kind is list or kind is tuple:
         _check_depth(path, depth)
         for position, item in enumerate(value):
@@ -96,23 +101,30 @@ def check_storable(value: Any, path: str, depth: int = 1) -> None:
         _check_depth(path, depth)
         for key, item in value.items():
             if type(key) is not str:
-                raise BadPayload(f"{path}: key {key!r} is not a string")
+                raise BadPayload(f"{_cut(path)}: key {_cut(repr(key))} is not a string")
             _check_unicode(key, path)
             check_storable(item, f"{path}.{key}", depth + 1)
     else:
-        raise BadPayload(f"{path}: {kind.__module__}.{kind.__qualname__} is not JSON; pass plain dict, list, str, int, float, bool or None")
+        name = f"{kind.__module__}.{kind.__qualname__}"
+        raise BadPayload(f"{_cut(path)}: {name} is not JSON; pass plain dict, list, str, int, float, bool or None")
+
+
+def _cut(path: str) -> str:
+    """A path as a message shows it; keys can be as long as a payload, and hold anything."""
+    shown = path if len(path) <= PATH_CHARS_MAX else f"{path[:PATH_CHARS_MAX]}..."
+    return shown if shown.isascii() else shown.encode("utf-8", "replace").decode()
 
 
 def _check_depth(path: str, depth: int) -> None:
     if depth > DEPTH_MAX:
-        raise BadPayload(f"{path[:80]}...: nested deeper than {DEPTH_MAX} levels")
+        raise BadPayload(f"{_cut(path)}: nested deeper than {DEPTH_MAX} levels")
 
 
 def _check_unicode(text: str, path: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as problem:
-        raise BadPayload(f"{path}: lone surrogate at character {problem.start}; it cannot be encoded as UTF-8") from None
+        raise BadPayload(f"{_cut(path)}: lone surrogate at character {problem.start}; it cannot be encoded as UTF-8") from None
 
 
 def storable_text(text: str, chars_max: int) -> str:

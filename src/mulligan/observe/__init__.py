@@ -1,0 +1,1 @@
+"""What is seen from outside: the event bus and its subscribers (log lines, metrics, alarms)."""

@@ -39,7 +39,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
         return from_url(url, clock=clock)
     if scheme in _PLANNED and url.startswith(f"{url[: len(scheme)]}://"):
         raise BadSetting(f"{redacted(url)}: the {_PLANNED[scheme]} store is not available in this version; use {FORMS}")
-    raise BadSetting(f"{redacted(url)!r} is not a store URL; use {FORMS}")
+    raise BadSetting(f"{repr(redacted(url))[:200]} is not a store URL; use {FORMS}")
 
 
 def file_of(url: str) -> Path | None:

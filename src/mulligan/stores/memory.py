@@ -6,7 +6,7 @@ Rows are frozen Job values in one dictionary, and every call is one step under o
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -51,7 +51,7 @@ class MemoryStore:
         self._opened = False
         self._jobs: dict[str, Job] = {}
         self._index = Index()
-        self._claims: dict[str, tuple[int, list[str]]] = {}  # claim_id: when, which jobs
+        self._claims: OrderedDict[str, tuple[int, list[str]]] = OrderedDict()  # claim_id: when, which jobs
         self._queues: dict[str, QueueState] = {}
         self._schedules: dict[str, Schedule] = {}
         self._workers: dict[str, WorkerInfo] = {}
@@ -136,10 +136,8 @@ class MemoryStore:
         return [job_id for line, take in zip(lines, takes, strict=True) for job_id in line[:take]]
 
     def _remember_claim(self, claim_id: str, ids: list[str], now_us: int) -> None:
-        for known, (at_us, _) in list(self._claims.items()):
-            if at_us >= now_us - CLAIM_MEMORY_US:
-                break  # They are kept in the order of their making.
-            del self._claims[known]
+        while self._claims and next(iter(self._claims.values()))[0] < now_us - CLAIM_MEMORY_US:
+            self._claims.popitem(last=False)  # They are kept in the order of their making.
         if ids:
             self._claims[claim_id] = (now_us, ids)
 

@@ -24,14 +24,15 @@ from mulligan.core.contract import Signals
 from mulligan.core.errors import BadPayload, Fail, JobSignal
 from mulligan.core.events import Event
 from mulligan.core.job import Job
-from mulligan.core.outcome import CancelObeyed, Expired, Outcome, Released, Succeeded, Unstorable
+from mulligan.core.outcome import CancelObeyed, Expired, Outcome, Raised, Released, Succeeded, Unstorable
 from mulligan.observe.bus import EventBus
 from mulligan.policy.classify import classify
 from mulligan.policy.decide import decide
+from mulligan.policy.error_info import reported
 from mulligan.policy.retry import RetryPolicy
 from mulligan.worker.committer import Committer
 from mulligan.worker.context import Context
-from mulligan.worker.perform import Performer, ThreadAbandoned
+from mulligan.worker.perform import Performer, ThreadAbandoned, Undecodable
 from mulligan.worker.policies import Policies
 from mulligan.worker.registry import Registry, TaskDef
 from mulligan.worker.run import Holdings, Run, StopReason
@@ -278,6 +279,9 @@ class Executor:
         if run.stop == "shutdown" and stopped:
             # Only code that has stopped may be given back; an abandoned thread is left to its lease.
             return None if isinstance(error, ThreadAbandoned) else Released("the worker shut down")
+        if isinstance(error, Undecodable):
+            damage = reported(str(error), self._time.now_us(), exception_type="Undecodable")
+            return Raised(error=damage, ruling="give_up", rule="its stored payload is damaged, which no retry can mend")
         return self._classify(run, error)
 
     def _classify(self, run: Run, error: BaseException, *, timed_out: bool = False) -> Outcome:

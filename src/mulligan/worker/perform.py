@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from mulligan.core.codec import decode_payload
+from mulligan.core.errors import BadPayload
 from mulligan.worker.context import Context
 from mulligan.worker.registry import TaskDef
 from mulligan.worker.threads import InterruptibleCall, JobInterrupted
@@ -24,6 +25,10 @@ THREAD_STOP_S = 5.0  # how long a thread gets to obey an interruption before it 
 
 class ThreadAbandoned(BaseException):
     """The thread of a sync handler did not stop when told to; its run is over, its code is not."""
+
+
+class Undecodable(Exception):
+    """The stored arguments are damaged: nothing was run, and no retry could mend it."""
 
 
 @types.coroutine
@@ -60,7 +65,10 @@ class Performer:
 
     async def call(self, task: TaskDef, context: Context) -> Any:
         """Runs the handler to its end and gives its return value; whatever it raises goes through."""
-        payload = decode_payload(context.job.payload)
+        try:
+            payload = decode_payload(context.job.payload)
+        except BadPayload as problem:
+            raise Undecodable(str(problem)) from None
         assert task.function is not None
         arguments = [context, *payload.args] if task.wants_context else payload.args
         if self._middleware:

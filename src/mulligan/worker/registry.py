@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import logging
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from types import FunctionType
@@ -16,6 +17,7 @@ from mulligan.core.errors import BadSetting, UnknownTask, WrongArguments
 from mulligan.policy.retry import RetryPolicy
 from mulligan.worker.context import Context
 
+log = logging.getLogger("mulligan.registry")
 DEFAULT_QUEUE = "default"
 
 
@@ -47,7 +49,10 @@ def define(name: str | None, function: Callable[..., Any], **defaults: Any) -> T
     """The definition of a task from its function: whether it is async, wants the context, and what it can be called with."""
     if not callable(function):
         raise BadSetting(f"a task must be a function, not {function!r}")
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except ValueError:
+        raise BadSetting(f"the arguments of {function!r} cannot be read; make it a task through a function of your own") from None
     parameters = list(signature.parameters.values())
     wants_context = bool(parameters) and _is_context(function, parameters[0])
     if wants_context:
@@ -78,6 +83,8 @@ class Registry:
     """Name to definition. Function paths are importable only below an allow-listed module prefix."""
 
     def __init__(self, allow_paths: Sequence[str] = ()) -> None:
+        if isinstance(allow_paths, str):
+            raise BadSetting(f"allow_paths must be a list of module names, such as [{allow_paths!r}], not one text")
         self._tasks: dict[str, TaskDef] = {}
         self._allowed = tuple(check_name(prefix, "allow_paths entry") for prefix in allow_paths)
 
@@ -100,14 +107,17 @@ class Registry:
 
     def need(self, name: str) -> TaskDef:
         """The task to enqueue under this name; UnknownTask with what to do otherwise."""
+        if not isinstance(name, str):
+            raise UnknownTask(f"a task is named by a text, not by {name!r}; pass its name, or call its own enqueue")
         task = self._tasks.get(name)
         if task is None and self._is_allowed(name):
             # The producer need not be able to import what a worker will run.
             return TaskDef(name=name, function=None)
         if task is None:
             known = ", ".join(sorted(self._tasks)[:10]) or "none"
+            shown = repr(name)[:100]
             raise UnknownTask(
-                f"no task is named {name!r} (known: {known}); register it with @app.task, declare it with app.declare({name!r}), "
+                f"no task is named {shown} (known: {known}); register it with @app.task, declare it with app.declare({shown}), "
                 "or allow its module with Mulligan(allow_paths=[...])"
             )
         return task
@@ -127,6 +137,9 @@ class Registry:
         try:
             module = importlib.import_module(module_name)
         except ImportError:
+            return None
+        except (Exception, SystemExit):  # a broken module is one more task that this process does not know
+            log.exception("importing %s for the task %s failed", module_name, name)
             return None
         function = vars(module).get(function_name)
         # Only functions the module itself defines: what it merely imported (os.system, say) stays out of reach.

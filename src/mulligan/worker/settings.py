@@ -31,6 +31,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     keeper_thread: bool = True  # renew from a thread of its own, so that a blocked loop keeps its leases
 
     def __post_init__(self) -> None:
+        for name in ("concurrency", "ahead", "batch", "buffer"):
+            if not isinstance(getattr(self, name), int):
+                raise BadSetting(f"worker setting {name} must be a whole number, not {getattr(self, name)!r}")
+        if not isinstance(self.keeper_thread, bool):
+            raise BadSetting(f"worker setting keeper_thread must be True or False, not {self.keeper_thread!r}")
         _between("concurrency", self.concurrency, 1, 10_000)
         _between("lease", self.lease, 0.1, DAY_S)
         _between("poll", self.poll, 0.001, 3_600)

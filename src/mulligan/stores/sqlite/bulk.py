@@ -14,7 +14,7 @@ from typing import Any
 
 Params = Sequence[Any]
 
-SIZES = (256, 64, 16, 4, 1)
+SIZES = (512, 128, 32, 8, 2, 1)
 ROWS = "(:rows:)"  # where a statement's template has its rows
 
 
@@ -30,7 +30,7 @@ def portions(template: str, columns: int, rows: Sequence[Params], before: Params
     at = 0
     while at < len(rows):
         left = len(rows) - at
-        size = next(size for size in SIZES if left * 2 >= size)
+        size = next(size for size in SIZES if left * 2 > size)
         part = rows[at : at + size]
         params = [*before, *chain.from_iterable(part)]
         params += [None] * (columns * (size - len(part)))

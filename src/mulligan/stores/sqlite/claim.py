@@ -26,7 +26,7 @@ from mulligan.stores.sqlite.rows import numbers, read_text, to_json
 CLAIM_MEMORY_US = 3_600 * SECOND_US  # how long a claim_id that took jobs is known
 READY_MAX = 5_000
 _ASKS_MAX = 12  # in one statement; more are asked in several
-_FORGET_MAX = 8  # old claim ids removed by one claim; more than it adds, so that the table cannot grow for ever
+_FORGET_EVERY, _FORGET_MAX = 64, 512  # old claim ids are removed now and then, and more of them than came meanwhile
 
 _DUE = """
 SELECT seq, run_at_us AS at_us, id FROM mulligan_jobs INDEXED BY mulligan_jobs_due
@@ -103,8 +103,7 @@ def claim(transaction: Transaction, claim_id: str, owner: str, asks: Sequence[As
         chosen, found = to_json(picked), len(picked)
         if picked:
             transaction.run(_TAKE, (claim_id, owner, now_us + lease_us, now_us, chosen))
-            transaction.run(_FORGET, (now_us - CLAIM_MEMORY_US, _FORGET_MAX))
-            transaction.run(_REMEMBER, (claim_id, now_us))
+            _remember(transaction, claim_id)
     text = read_text(transaction, chosen) if found else "[]"
     next_due_us = _next_due_us(transaction, asks, seen.paused) if found < total else None
     return Taken(text, chosen, now_us, next_due_us, is_empty=not found)
@@ -203,6 +202,12 @@ def _mark(transaction: Transaction, asks: Sequence[Ask]) -> None:
 def _unmark(transaction: Transaction, places: set[tuple[str, int]]) -> None:
     for queue, priority in sorted(places):
         transaction.run(_UNMARK, (queue, priority, READY_MAX))
+
+
+def _remember(transaction: Transaction, claim_id: str) -> None:
+    seq = transaction.connection.execute(_REMEMBER, (claim_id, transaction.now_us)).lastrowid or 0
+    if seq % _FORGET_EVERY == 0:
+        transaction.run(_FORGET, (transaction.now_us - CLAIM_MEMORY_US, _FORGET_MAX))
 
 
 def _next_due_us(transaction: Transaction, asks: Sequence[Ask], paused: set[str]) -> int | None:

@@ -10,6 +10,7 @@ import asyncio
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -37,6 +38,7 @@ from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.sqlite import claim, eventlog, find, insert, leases, rows, settings, settle, stats
 from mulligan.stores.sqlite.connection import DURABILITIES, Durability
 from mulligan.stores.sqlite.faults import DRIVER_ERRORS, translated
+from mulligan.stores.sqlite.gather import GATHER_MAX, Gatherer
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.session import Session
 from mulligan.stores.sqlite.wake import SocketListener
@@ -65,6 +67,7 @@ class SQLiteStore:
         self._door = threading.Lock()
         self._session: Session | None = None
         self._left_behind: list[Session] = []  # of the process this one was forked from; kept so that nothing closes them here
+        self._gatherers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Gatherer] = weakref.WeakKeyDictionary()
         self._claims_empty = False  # whether the last claim came back with nothing: the next one then looks before it writes
 
     # -- Life ---------------------------------------------------------------------------------------------------------
@@ -121,7 +124,19 @@ class SQLiteStore:
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Stores new jobs; see Inserted for what a known id or a taken unique key answers."""
+        self._opened()
+        return await (self._insert_now(jobs) if len(jobs) >= GATHER_MAX else self._gatherer().insert(jobs))
+
+    async def _insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await self._write(partial(insert.insert, jobs=jobs))
+
+    def _gatherer(self) -> Gatherer:
+        loop = asyncio.get_running_loop()
+        with self._door:
+            gatherer = self._gatherers.get(loop)
+            if gatherer is None:
+                gatherer = self._gatherers[loop] = Gatherer(self._insert_now)
+            return gatherer
 
     def insert_in(self, connection: sqlite3.Connection, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Stores new jobs in the caller's own open transaction on the same file: they exist if and when the caller commits.

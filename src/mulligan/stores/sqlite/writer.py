@@ -19,6 +19,7 @@ from mulligan.stores.sqlite.filelock import FileLock
 from mulligan.stores.sqlite.hop import Hop, Item, Outside, Transaction, settle_future
 
 GROUP_MAX = 64
+_CHECK_FILE_EVERY = 16  # groups; a look at the folder costs a turn at the interpreter's lock
 
 
 class Writer(Hop):
@@ -29,6 +30,7 @@ class Writer(Hop):
         self._busy_timeout_s = busy_timeout_s
         self._announce = announce
         self._wakes = False
+        self._groups = 0
         self._held_back: Item | None = None  # work for outside a transaction that came while a group gathered
         self.lock: FileLock | None = None
         self.file_id: tuple[int, int] | None = None  # device and inode of the open file
@@ -84,7 +86,9 @@ class Writer(Hop):
             return [_run(item) for item in items]  # Each says for itself that the store is closed.
         lock.acquire(self._busy_timeout_s)
         try:
-            self._check_file()
+            if self._groups % _CHECK_FILE_EVERY == 0:
+                self._check_file()
+            self._groups += 1
             if connection.in_transaction:  # A rollback that failed, such as on a broken disk, is made up for.
                 connection.execute("ROLLBACK")
             connection.execute("BEGIN IMMEDIATE")
@@ -129,7 +133,7 @@ class Writer(Hop):
         return answers
 
     def _check_file(self) -> None:
-        """What is written into a deleted file is gone with it, so nobody may be told that it was stored."""
+        """What is written into a deleted file is gone with it, so nobody may be told for long that it was stored."""
         try:
             found = os.stat(self._path)
         except FileNotFoundError:

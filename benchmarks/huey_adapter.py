@@ -1,0 +1,45 @@
+"""The same no-op drain on Huey, for `mulligan bench --beside huey`: SqliteHuey and its consumer, both at their defaults.
+
+`python huey_adapter.py FILE JOBS`; the last line is {"seconds": ...}: from the start of the consumer to the end of the last task.
+Huey's SQLite storage does not wait for the disk by default (fsync=False), and its dequeue deletes, so that a kill loses what runs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+
+from huey import SqliteHuey
+from huey.consumer import Consumer
+
+
+def main(filename: str, jobs: int) -> float:
+    """Enqueues the jobs, runs the consumer until all have been executed, and gives the seconds that took."""
+    huey = SqliteHuey("bench", filename=filename)
+    finished = threading.Event()
+    left = jobs
+    lock = threading.Lock()
+
+    @huey.task()  # type: ignore[untyped-decorator]  # Huey has no types
+    def noop() -> None:
+        nonlocal left
+        with lock:
+            left -= 1
+            if left == 0:
+                finished.set()
+
+    for _ in range(jobs):
+        noop()
+    consumer = Consumer(huey)
+    start = time.perf_counter()
+    consumer.start()
+    finished.wait()
+    seconds = time.perf_counter() - start
+    consumer.stop(graceful=True)
+    return seconds
+
+
+if __name__ == "__main__":
+    sys.stdout.write(json.dumps({"seconds": main(sys.argv[1], int(sys.argv[2]))}) + "\n")
