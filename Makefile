@@ -76,7 +76,7 @@ torture: $(READY) ## tests that kill and pause processes and play long random hi
 
 .PHONY: bench
 bench: $(READY) ## how fast it is here, beside Huey in the same run
-	@$(BIN)/mulligan bench $(ARGS)
+	@$(BIN)/mulligan bench --beside huey $(ARGS)
 
 .PHONY: coverage
 coverage: $(READY) ## branch coverage of all tests; the policy must be covered whole

@@ -60,7 +60,9 @@ def test_the_module_is_the_command(folder: Path) -> None:
     assert answer.stdout.startswith("Usage: mulligan ")
 
 
-@pytest.mark.parametrize("typed", [["nope"], ["status", "--nope"], ["show"], ["jobs", "--status", "dead"], ["--nope"], ["jobs", "--limit", "0"]])
+@pytest.mark.parametrize(
+    "typed", [["nope"], ["status", "--nope"], ["show"], ["jobs", "--status", "dead"], ["--nope"], ["jobs", "--limit", "0"]]
+)
 def test_what_is_typed_wrongly_is_a_usage_error(run: Run, typed: list[str]) -> None:
     """An unknown command, option or value ends with 2 and says so on stderr."""
     answer = run(*typed)

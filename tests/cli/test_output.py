@@ -18,8 +18,8 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture
-def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """Makes stdout a terminal for the rest of the test."""
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
     made = Terminal()
@@ -66,15 +66,17 @@ def test_wide_rows_are_not_folded_away_from_a_terminal(capsys: pytest.CaptureFix
     assert len(capsys.readouterr().out.splitlines()) == 2
 
 
-def test_colour_is_for_terminals(terminal: Terminal) -> None:
+def test_colour_is_for_terminals(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal a style becomes colour."""
+    terminal = on_terminal(monkeypatch)
     output.say("hello", style="red")
     output.table(("a",), [[("x", "red")]])
     assert terminal.getvalue().count("\x1b[31m") == 2
 
 
-def test_no_color_is_honoured(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_color_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where NO_COLOR is set, no colour is used on a terminal either."""
+    terminal = on_terminal(monkeypatch)
     monkeypatch.setenv("NO_COLOR", "1")
     output.say("hello", style="red")
     output.table(("a",), [[("x", "red")]])
@@ -90,8 +92,9 @@ def test_json_is_ascii_and_whole(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(out) == {"text": EVIL}
 
 
-def test_json_is_laid_out_for_people(terminal: Terminal) -> None:
+def test_json_is_laid_out_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal a document is indented; a line stays a line."""
+    terminal = on_terminal(monkeypatch)
     output.emit({"a": [1]})
     assert len(terminal.getvalue().splitlines()) > 1
     before = len(terminal.getvalue().splitlines())

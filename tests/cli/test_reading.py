@@ -99,7 +99,7 @@ def test_a_malformed_url_is_told(run: Run, url: str) -> None:
 
 
 @pytest.mark.parametrize("command", ["show", "why", "requeue", "cancel"])
-@pytest.mark.parametrize("job_id", [ID, "nonsense", "\x1b[31m"])
+@pytest.mark.parametrize("job_id", [ID, "nonsense", "\x1b[31m"], ids=["unknown", "nonsense", "control character"])
 def test_an_unknown_job_is_not_found(run: Run, shop: Shop, command: str, job_id: str) -> None:
     """The exit code is 3, in text and in JSON."""
     answer = run(command, job_id)

@@ -98,6 +98,15 @@ async def test_the_same_id_twice_in_a_batch_is_one_job(store: Store) -> None:
     assert len(await all_jobs(store)) == 1
 
 
+async def test_the_same_id_twice_in_a_batch_whose_key_is_taken(store: Store) -> None:
+    """Neither copy of a job is stored if its key has an owner, in the store or in the batch."""
+    owner, job = new_job(unique_key="k"), new_job(unique_key="k")
+    answers = await store.insert([owner, job, job])
+    assert [(answer.id, answer.created) for answer in answers] == [(owner.id, True), (owner.id, False), (owner.id, False)]
+    assert [(answer.id, answer.created) for answer in await store.insert([job, job])] == [(owner.id, False)] * 2
+    assert list(await all_jobs(store)) == [owner.id]
+
+
 async def test_taken_unique_key_answers_the_owner(store: Store) -> None:
     """A second job of a live unique key is not stored; its caller gets the first one's id."""
     first, second = new_job(unique_key="invoice:1"), new_job(unique_key="invoice:1")

@@ -135,8 +135,12 @@ class StoreMachine(RuleBasedStateMachine):
     def insert(self, wishes: list[Wish]) -> None:
         """New jobs, some with a unique key, an absolute time, or an id that was used before."""
         jobs: list[NewJob] = []
+        known = list(self.ids)
         for queue, priority, delay_s, key, absolute, pick in wishes:
-            job_id = self.ids[pick] if pick < len(self.ids) and pick % 4 == 3 else self.next_id()
+            if jobs and pick == 1:
+                jobs.append(jobs[-1])  # The very same job twice in a batch.
+                continue
+            job_id = known[pick] if pick < len(known) and pick % 4 == 3 else self.next_id()
             eta_us = self.clock.now_us() + us(delay_s) - us(2) if absolute else None
             tags = ("made", f"t{pick % 3}")
             jobs.append(new_job(queue, id=job_id, priority=priority, delay_s=delay_s, unique_key=key, eta_us=eta_us, tags=tags))

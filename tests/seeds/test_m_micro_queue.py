@@ -287,7 +287,8 @@ def test_m10_a_stuck_job_goes_back_after_the_visibility_timeout(backend: str, tm
             assert await leases[kept.id].extend()
             await asyncio.sleep(300)
         assert flaky.starts == [pytest.approx(600.5, abs=0.6)]
-        assert (await lost.job()).status == "done"
+        job = await lost.job()
+        assert (job.status, job.history[0].outcome, job.history[0].delay) == ("done", "crash", 0)
         assert (await kept.job()).view == "processing"
 
     play(backend, tmp_path, scene)

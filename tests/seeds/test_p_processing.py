@@ -190,6 +190,7 @@ def test_p07_of_two_operators_at_once_one_wins(backend: str, tmp_path: Path) -> 
         flaky = Flaky(stage, error=Fail("broken"))
         handle = await flaky.task.enqueue()
         await drained(stage)
+        seen = await handle.job()
         change_store(app, MeetingStore(app.store, "get", 2))
         answers = await asyncio.gather(app.requeue(handle.id, by="ann"), app.requeue(handle.id, by="bob"))
         assert sorted(answers) == [False, True]
@@ -197,6 +198,9 @@ def test_p07_of_two_operators_at_once_one_wins(backend: str, tmp_path: Path) -> 
         job = await handle.job()
         assert (job.generation, len(job.history)) == (2, 2)
         assert kinds(app).count("REQUEUED") == 1
+        await drained(stage)
+        [late] = await app.store.settle([builders.requeue(seen)])  # a third one, who read it before and writes after it failed again
+        assert ((await handle.job()).status, late.applied, late.reason) == ("failed", False, "not failed")
 
     play(backend, tmp_path, scene)
 

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -268,9 +269,13 @@ async def test_deleted_file_is_noticed(store: Store, path: Path) -> None:
     await store.insert([new_job()])
     for file in path.parent.glob("jobs.db*"):
         file.unlink()
-    with pytest.raises(StoreUnavailable, match="deleted"):
+
+    async def insert_often() -> None:
         for _ in range(100):
             await store.insert([new_job()])
+
+    with pytest.raises(StoreUnavailable, match="deleted"):
+        await insert_often()
     path.touch()
     with pytest.raises(StoreUnavailable, match="replaced"):
         await store.insert([new_job()])
@@ -281,8 +286,6 @@ async def test_deleted_file_is_noticed(store: Store, path: Path) -> None:
 
 async def test_failed_open_leaves_no_thread_behind(tmp_path: Path) -> None:
     """A store that could not be opened keeps nothing running, and can be opened once the cause is gone."""
-    import threading
-
     before = threading.active_count()
     store = SQLiteStore(tmp_path / "later" / "jobs.db")
     with pytest.raises(BadSetting):

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,10 @@ from tests.sqlite.children import child
 PUT = "INSERT INTO mulligan_queues VALUES (?, 0, '', '', 0)"
 
 
-def put(name: str) -> object:
+Work = Callable[[Transaction], object]
+
+
+def put(name: str) -> Work:
     """Work that writes one row under this name."""
     return lambda transaction: transaction.run(PUT, (name,))
 
@@ -42,12 +46,12 @@ class Gate:
         self._go_on.set()
 
 
-async def in_one_group(store: SQLiteStore, *works: object) -> list[object]:
+async def in_one_group(store: SQLiteStore, *works: Work) -> list[object]:
     """The answers, or errors, of works that were committed together."""
     gate = Gate(store)
     await gate.entered()
     before = store._session.writer._groups  # type: ignore[union-attr]
-    futures = [asyncio.ensure_future(store._write(work)) for work in works]  # type: ignore[arg-type]
+    futures = [asyncio.ensure_future(store._write(work)) for work in works]
     await asyncio.sleep(0)
     gate.open()
     answers = await asyncio.gather(*futures, return_exceptions=True)
@@ -159,7 +163,7 @@ async def test_store_serves_several_loops_at_once(store: SQLiteStore) -> None:
 async def test_reading_connection_cannot_write(store: SQLiteStore) -> None:
     """SQLite itself refuses a write on the connection that is for reading."""
     with pytest.raises(StoreUnavailable, match="readonly"):
-        await store._read(put("a"))  # type: ignore[arg-type]
+        await store._read(put("a"))
 
 
 async def test_wrong_batch_of_outcomes_is_rejected_as_a_whole(store: SQLiteStore) -> None:

@@ -21,9 +21,9 @@ INSTALL = {
 @click.argument("shell", type=click.Choice(list(INSTALL)), required=False)
 @json_option
 def completion(shell: str | None, as_json: bool) -> None:
-    """Print the script that completes commands with the Tab key, for bash, zsh or fish.
+    """Complete commands and options with the Tab key, in bash, zsh or fish.
 
-    Without SHELL it tells how to install it for the shell in use.
+    Prints the script for SHELL; without SHELL, how to install it in the one that is in use.
     """
     from mulligan.cli.output import emit, say
 

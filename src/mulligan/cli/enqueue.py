@@ -64,20 +64,23 @@ async def _enqueue(
     args, kwargs = call_arguments(arguments, kwargs_json)
     options["eta"] = moment(options["eta"])
     chosen = {name: _plain(value) for name, value in options.items() if value is not None and value != ()}
-    async with _app(task, target, store) as app:
-        made = await app.enqueue(task, args=args, kwargs=kwargs, **chosen)
-        if isinstance(made, ScheduleHandle):
-            first = made.next_runs(1)[0]
-            if as_json:
-                emit({"schedule": made.name, "next_run": first, "interval": made.schedule.interval_us / 1e6})
-            else:
-                say(f"schedule {made.name}: every {made.schedule.interval_us / 1e6:g} s, next at {first.isoformat(timespec='seconds')}")
-        elif as_json:
-            emit({"id": made.id, "created": made.created})
+    app = _app(task, target, store)
+    try:
+        made = await app.enqueue(task, args=args, kwargs=kwargs, **chosen)  # which opens the store only if the call can be carried out
+    finally:
+        await app.close()
+    if isinstance(made, ScheduleHandle):
+        first, interval_s = made.next_runs(1)[0], made.schedule.interval_us / 1e6
+        if as_json:
+            emit({"schedule": made.name, "next_run": first, "interval": interval_s})
         else:
-            say(made.id)
-            if not made.created:
-                say("An earlier job with this unique key still waits or runs; no new one was made.", err=True, style="yellow")
+            say(f"schedule {made.name}: every {interval_s:g} s, next at {first.isoformat(timespec='seconds')}")
+    elif as_json:
+        emit({"id": made.id, "created": made.created})
+    else:
+        say(made.id)
+        if not made.created:
+            say("An earlier job with this unique key still waits or runs; no new one was made.", err=True, style="yellow")
 
 
 def _plain(value: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import click
@@ -51,8 +52,18 @@ def worker(ctx: click.Context, /, target: str, processes: int, log_level: str, l
     if settings["queues"] is None:
         del settings["queues"]
     else:
-        settings["queues"] = [name.strip() for name in settings["queues"].split(",") if name.strip()]
+        settings["queues"] = _names(settings["queues"], app.queue_names())
     ctx.exit(run(_with(lambda: serve(app, settings, as_json=as_json, parent_fd=parent_fd))))
+
+
+def _names(typed: str, known: list[str]) -> list[str]:
+    """The queues that were typed. One no task uses may be served too, but is more often a slip."""
+    names = [name.strip() for name in typed.split(",") if name.strip()]
+    if not names:
+        raise click.BadParameter("names no queue", param_hint="--queues")
+    for name in sorted(set(names) - set(known)):
+        logging.getLogger("mulligan.worker").warning("no task of this app belongs to queue %r; it has %s", name, ", ".join(known))
+    return names
 
 
 async def _with(work: Any) -> Any:

@@ -101,9 +101,7 @@ class FileLock:
 
     def forget(self) -> None:
         """In a forked child: without this, a lock its parent died with would stay taken as long as the child lives."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self.close()  # The flags too, because they keep a descriptor of their own.
 
 
 def _forget_all() -> None:

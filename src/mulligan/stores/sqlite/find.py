@@ -50,7 +50,8 @@ _SOURCES: dict[Status, str] = {
 }
 _BY_SCHEDULE = "(SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_schedule WHERE schedule IS NOT NULL)"
 _ALL = "(SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_id)"
-_NEWEST = "(SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_id WHERE id < ? ORDER BY id DESC LIMIT ?)"
+_NEWEST = """(SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_id WHERE id >= coalesce(
+  (SELECT id FROM mulligan_jobs INDEXED BY mulligan_jobs_id WHERE id < ? ORDER BY id DESC LIMIT 1 OFFSET ?), ''))"""
 _AFTER_ALL = "\U0010ffff"  # sorts behind every id
 
 _PRUNE = """
@@ -88,12 +89,10 @@ def find(transaction: Transaction, query: Query, limit: int, after: str | None) 
     fields = {name: value for name in _CONDITIONS if (value := getattr(query, name)) is not None}
     values = [*fields.values(), after or _AFTER_ALL, limit + 1]
     chosen: list[int] = []
-    is_rare = query.status in ("processing", "failed", "cancelled") or query.schedule is not None
-    if not is_rare:
+    if query.status in ("pending", "done") and query.schedule is None:
         chosen = _chosen(transaction, _find_sql(_NEWEST, tuple(fields)), [after or _AFTER_ALL, GLANCE, *values])
     if len(chosen) <= limit:
-        source = _BY_SCHEDULE if query.schedule is not None else _SOURCES.get(query.status) if query.status is not None else _ALL
-        chosen = _chosen(transaction, _find_sql(source or _ALL, tuple(fields)), values)
+        chosen = _chosen(transaction, _find_sql(_source_of(query), tuple(fields)), values)
     jobs = read_jobs(transaction, to_json(chosen[:limit]))
     return Found(jobs=jobs, after=jobs[-1].id if len(chosen) > limit else None)
 
@@ -102,6 +101,12 @@ def check_limit(limit: int) -> None:
     """UsageError unless a page may be so long."""
     if not 1 <= limit <= FIND_LIMIT_MAX:
         raise UsageError(f"limit must be between 1 and {FIND_LIMIT_MAX}, not {limit}")
+
+
+def _source_of(query: Query) -> str:
+    if query.schedule is not None:
+        return _BY_SCHEDULE
+    return _ALL if query.status is None else _SOURCES[query.status]
 
 
 def _chosen(transaction: Transaction, sql: str, params: list[Any]) -> list[int]:

@@ -1,0 +1,75 @@
+"""A process that claims by hand and lets go at random: `python -m tests.processes.claimer URL LEDGER SEED JOBS`.
+
+Each job is to be claimed three times. Under fences 1 and 2 it is released, failed, or left to lapse; under fence 3 it is completed.
+What was left to lapse is afterwards settled, renewed and released all the same, as a stale worker would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+from pathlib import Path
+
+from mulligan import Lease, Mulligan
+from mulligan.worker.policies import Policies
+from mulligan.worker.sweeper import Sweeper
+from tests.processes.ledger import Ledger
+from tests.processes.tasks import POLICY, make_app
+
+SHORT_S = 0.05
+FENCE_LAST = 3
+
+
+class Claimer:
+    """One of the competing processes."""
+
+    def __init__(self, app: Mulligan, ledger: Ledger, rng: random.Random) -> None:
+        self._app = app
+        self._ledger = ledger
+        self._rng = rng
+        self._sweeper = Sweeper(app.store, Policies(app.registry, {}, POLICY), app.events, rng, "sweeper")
+        self._lapsed: list[Lease] = []
+
+    async def run(self, jobs: int) -> None:
+        """Claims and lets go until all jobs are done, then tries what a stale holder might."""
+        while (await self._app.status())["default"].done < jobs:
+            leases = await self._app.claim(limit=self._rng.randint(1, 20), lease=30)
+            for lease in leases:
+                await self._let_go(lease)
+            await self._sweeper.sweep()
+            if not leases:
+                await asyncio.sleep(0.005)
+        for lease in self._lapsed:
+            answers = [await lease.complete("stale"), await lease.extend(), await lease.release(), await lease.fail("stale")]
+            self._ledger.note("ACCEPTED" if any(answers) else "REFUSED", lease.id, lease.job.fence)
+
+    async def _let_go(self, lease: Lease) -> None:
+        job = lease.job
+        self._ledger.note("CLAIM", job.id, job.fence, job.read_at_us)
+        if job.fence == FENCE_LAST:
+            assert await lease.complete("done")
+            return
+        way = self._rng.choice(["release", "fail", "lapse"])
+        if way == "release":
+            assert await lease.release()
+        elif way == "fail":
+            assert await lease.fail("by chance", after=0.001)
+        else:
+            self._lapsed.append(lease)
+            self._ledger.note("LAPSE", job.id, job.fence, await self._app.store.now_us())
+            assert await lease.extend(SHORT_S)
+
+
+async def main(url: str, ledger_path: str, seed: str, jobs: str) -> None:
+    """Opens the store, says that it is ready, waits for the start, and runs."""
+    ledger = Ledger(Path(ledger_path))
+    async with make_app(url, ledger) as app:
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        await Claimer(app, ledger, random.Random(int(seed))).run(int(jobs))
+    print("stopped", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:5]))

@@ -1,0 +1,172 @@
+"""Calls that must pass mypy --strict, with the types they must have. Checked by test_types.py, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from datetime import datetime
+from typing import Any, assert_type
+
+from mulligan import (
+    Context,
+    Exponential,
+    Handle,
+    Job,
+    Lease,
+    Mulligan,
+    NewJob,
+    Queue,
+    RetryPolicy,
+    ScheduleHandle,
+    Task,
+    Weighted,
+    Worker,
+)
+from mulligan.sync import SyncHandle
+
+app = Mulligan("memory://", retry=RetryPolicy(max_retries=5, backoff=Exponential(base=1, factor=2, cap=900), jitter="full"))
+
+
+@app.task
+async def async_plain(invoice: int, currency: str = "EUR") -> str:
+    return f"{invoice} {currency}"
+
+
+@app.task
+async def async_context(ctx: Context, invoice: int, *, currency: str) -> list[int]:
+    assert_type(ctx.job, Job)
+    return [invoice]
+
+
+@app.task
+def sync_plain(name: str) -> int:
+    return len(name)
+
+
+@app.task
+def sync_context(ctx: Context, name: str) -> dict[str, int]:
+    return {name: ctx.attempt}
+
+
+@app.task(queue="billing", timeout=30, retry=RetryPolicy(give_up_on=(ValueError,)), priority=1, tags=["a"], name="other")
+async def async_called(invoice: int) -> bool:
+    return invoice > 0
+
+
+@app.task(timeout=None)
+async def async_context_called(ctx: Context, invoice: int) -> float:
+    return invoice / 2
+
+
+@app.task()
+def sync_called(*names: str) -> None: ...
+
+
+@app.task(queue="q")
+def sync_context_called(ctx: Context, /, **options: int) -> tuple[int, ...]:
+    return tuple(options.values())
+
+
+@app.task
+async def no_arguments() -> None: ...
+
+
+@app.task
+async def only_context(ctx: Context) -> int:
+    return ctx.fence
+
+
+async def enqueueing() -> None:
+    """Each form keeps the function's own arguments, without the context, and the type of its result."""
+    assert_type(await async_plain.enqueue(1), Handle[str])
+    assert_type(await async_plain.enqueue(1, "USD"), Handle[str])
+    assert_type(await async_plain.enqueue(invoice=1, currency="USD"), Handle[str])
+    assert_type(await async_context.enqueue(1, currency="EUR"), Handle[list[int]])
+    assert_type(await sync_plain.enqueue("x"), Handle[int])
+    assert_type(await sync_context.enqueue("x"), Handle[dict[str, int]])
+    assert_type(await async_called.enqueue(1), Handle[bool])
+    assert_type(await async_context_called.enqueue(1), Handle[float])
+    assert_type(await sync_called.enqueue("a", "b"), Handle[None])
+    assert_type(await sync_context_called.enqueue(a=1, b=2), Handle[tuple[int, ...]])
+    assert_type(await no_arguments.enqueue(), Handle[None])
+    assert_type(await only_context.enqueue(), Handle[int])
+
+
+async def options_and_jobs() -> None:
+    """Options keep the signature; job makes what enqueue_many takes."""
+    later = async_plain.options(delay=60, priority=2, unique_key="invoice:42", max_age=3600)
+    assert_type(await later.enqueue(1, "USD"), Handle[str])
+    assert_type(await sync_context.options(tags=["a"]).options(timeout=None).enqueue("x"), Handle[dict[str, int]])
+    assert_type(later.job(1), NewJob)
+    assert_type(async_context.job(1, currency="EUR"), NewJob)
+    assert_type(await app.enqueue_many([async_plain.job(1), sync_plain.job("x")]), list[Handle[Any]])
+
+
+async def results() -> None:
+    """A result has the type of the function's."""
+    handle = await async_plain.enqueue(1)
+    assert_type(await handle.result(timeout=10), str)
+    assert_type(await handle.job(), Job)
+    assert_type(await (await async_context.enqueue(1, currency="EUR")).result(), list[int])
+    assert_type(await (await sync_plain.enqueue("x")).result(), int)
+    assert_type(handle.id, str)
+    assert_type(handle.created, bool)
+
+
+def blocking() -> None:
+    """The same for code without a loop."""
+    assert_type(async_plain.sync.enqueue(1, "USD"), SyncHandle[str])
+    assert_type(async_plain.sync.enqueue(1).result(timeout=5), str)
+    assert_type(sync_context.sync.enqueue("x"), SyncHandle[dict[str, int]])
+    assert_type(async_context.options(delay=5).sync.enqueue(1, currency="EUR").result(), list[int])
+    assert_type(app.sync.get("x"), Job)
+
+
+async def inline() -> None:
+    """A plain call gives what the function gives."""
+    await assert_type(async_plain(1), Coroutine[Any, Any, str])
+    assert_type(await async_context(1, currency="EUR"), list[int])
+    assert_type(sync_plain("x"), int)
+    assert_type(sync_context("x"), dict[str, int])
+    assert_type(await async_called(1), bool)
+    assert_type(sync_called("a"), None)
+
+
+async def by_name() -> None:
+    """By name there is nothing to check, but interval= makes a schedule."""
+    assert_type(await app.enqueue("other", args=[1], kwargs={}, max_retries=5), Handle[Any])
+    assert_type(await app.enqueue("other", args=[1], interval=300, name="every"), ScheduleHandle)
+    assert_type((await app.enqueue("other", interval=5)).next_runs(3), list[datetime])
+
+
+async def operating() -> None:
+    """What operators and manual claimers get."""
+    app.queues(Queue("billing", claim=Weighted(retry_share=0.2)))
+    assert_type([job async for job in app.jobs(status="failed", queue="billing")], list[Job])
+    [lease] = await app.claim(queue="billing", limit=1)
+    assert_type(lease, Lease)
+    assert_type(await lease.fail("x", code=404, retry=False), bool)
+    assert_type(await app.requeue(lease.id), bool)
+    async with app.worker(concurrency=100) as worker:
+        assert_type(worker, Worker)
+        assert_type(await worker.drain(), None)
+
+
+def typed_tasks() -> None:
+    """A task's own type, for those who pass tasks around."""
+    given: Task[[str], int, int] = sync_plain
+    assert_type(given("x"), int)
+
+
+@app.on_startup
+async def connect() -> None:
+    app.state.client = object()
+
+
+@app.on_shutdown
+def disconnect() -> None: ...
+
+
+async def hooks_stay_functions() -> None:
+    """A hook's decorator gives the function back."""
+    assert_type(await connect(), None)
+    assert_type(disconnect(), None)
