@@ -7,6 +7,7 @@ Huey's SQLite storage does not wait for the disk by default (fsync=False), and i
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -36,10 +37,10 @@ def main(filename: str, jobs: int) -> float:
     start = time.perf_counter()
     consumer.start()
     finished.wait()
-    seconds = time.perf_counter() - start
-    consumer.stop(graceful=True)
-    return seconds
+    return time.perf_counter() - start
 
 
 if __name__ == "__main__":
     sys.stdout.write(json.dumps({"seconds": main(sys.argv[1], int(sys.argv[2]))}) + "\n")
+    sys.stdout.flush()
+    os._exit(0)  # its threads are idle now, and stopping them takes longer than the measurement

@@ -74,13 +74,14 @@ def ended(process: subprocess.Popen[str]) -> Answer:
     return Answer(process.returncode, out, err)
 
 
-def line_with(process: subprocess.Popen[str], text: str) -> str:
-    """Reads what a process prints up to a line with this text; fails if it ends before."""
-    assert process.stdout is not None
+def line_with(process: subprocess.Popen[str], text: str, *, err: bool = False) -> str:
+    """Reads what a process prints (or logs) up to a line with this text; fails if it ends before."""
+    stream, other = (process.stderr, process.stdout) if err else (process.stdout, process.stderr)
+    assert stream is not None
+    assert other is not None
     seen = []
-    for line in process.stdout:
+    for line in stream:
         seen.append(line)
         if text in line:
             return line
-    assert process.stderr is not None
-    raise AssertionError(f"{text!r} was never printed, but:\n{''.join(seen)}\n{process.stderr.read()}")
+    raise AssertionError(f"{text!r} was never printed, but:\n{''.join(seen)}\n{other.read()}")

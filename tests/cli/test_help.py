@@ -1,16 +1,49 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from mulligan.cli import COMMANDS, main
+from mulligan.cli.exits import INTERRUPTED, exit_code_of
+from mulligan.cli.group import Lazy, LazyGroup
+from mulligan.cli.options import json_option
+from mulligan.core import errors
+from mulligan.core.errors import JobFailed
 from mulligan.version import VERSION
 from tests.cli.commands import environment
 from tests.cli.conftest import Run
+
+
+@click.command()
+@json_option
+def interrupted(as_json: bool) -> None:
+    """A command in the middle of which somebody types Ctrl-C."""
+    raise KeyboardInterrupt
+
+
+@click.command()
+@json_option
+def failing(as_json: bool) -> None:
+    """A command that meets an error of ours."""
+    raise JobFailed("it\x1b[31m failed")
+
+
+@click.command()
+@json_option
+def buggy(as_json: bool) -> None:
+    """A command with a bug."""
+    raise RuntimeError("a bug")
+
+
+GROUP = LazyGroup(
+    lazy={name: Lazy(f"tests.cli.test_help:{name}", "A sample.") for name in ("interrupted", "failing", "buggy")},
+)
 
 
 def command_of(name: str) -> click.Command:
@@ -78,3 +111,45 @@ def test_typed_control_characters_do_not_come_back(run: Run, typed: list[str]) -
     assert answer.code == 2
     assert "\x1b" not in answer.err
     assert "\\x1b[31m" in answer.err
+
+
+def test_ctrl_c_ends_with_its_own_code() -> None:
+    """A command that was interrupted ends with 130, without a traceback."""
+    result = CliRunner().invoke(GROUP, ["interrupted"])
+    assert result.exit_code == INTERRUPTED
+    assert result.output == ""
+
+
+def test_an_error_of_ours_is_one_line() -> None:
+    """In text on stderr, in JSON on stdout, never as a traceback."""
+    text = CliRunner().invoke(GROUP, ["failing"])
+    assert (text.exit_code, text.stdout, text.stderr) == (1, "", "Error: it\\x1b[31m failed\n")
+    document = CliRunner().invoke(GROUP, ["failing", "--json"])
+    assert document.exit_code == 1
+    assert json.loads(document.stdout) == {"error": {"type": "JobFailed", "message": "it\x1b[31m failed"}}
+    assert document.stderr == ""
+
+
+def test_a_bug_is_not_hidden() -> None:
+    """An error that is not ours keeps its traceback, which is what a report needs."""
+    assert isinstance(CliRunner().invoke(GROUP, ["buggy"]).exception, RuntimeError)
+
+
+@pytest.mark.parametrize(
+    "error, code",
+    [
+        (errors.JobNotFound, 3),
+        (errors.UnknownQueue, 3),
+        (errors.UnknownTask, 2),
+        (errors.BadSetting, 2),
+        (errors.BadPayload, 2),
+        (errors.IllegalMove, 2),
+        (errors.StoreUnavailable, 4),
+        (errors.StoreRejected, 4),
+        (errors.SchemaMismatch, 4),
+        (errors.JobFailed, 1),
+    ],
+)
+def test_every_error_has_its_exit_code(error: type[errors.MulliganError], code: int) -> None:
+    """Usage is 2, not found is 3, the store is 4, everything else is a no."""
+    assert exit_code_of(error("x")) == code

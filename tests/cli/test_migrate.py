@@ -10,7 +10,7 @@ def test_plan_changes_nothing_and_then_migrate_does(run: Run, folder: Path) -> N
     """The plan names each step with exit code 1, migrating applies them, and afterwards there is nothing to do."""
     plan = run("migrate", "--plan", "--json")
     assert plan.code == 1
-    assert [step["number"] for step in plan.json["pending"]][0] == 1
+    assert plan.json["pending"][0]["number"] == 1
     assert list(folder.iterdir()) == []
     done = run("migrate", "--json")
     assert done.code == 0

@@ -260,6 +260,22 @@ async def test_strict_order_of_asks_is_a_full_guarantee_for_the_first(store: Sto
     assert [job.lane for job in jobs] == ["retry"] * 3 + ["fresh"] * 2
 
 
+async def test_unused_share_goes_to_its_own_lane_first(store: Store) -> None:
+    """An empty urgent level lends to the other levels of its lane, not to the other lane, though that is asked for earlier."""
+    await with_retries(store, 10, 10)
+    wanted = [ask(priority=2, guaranteed=4), ask(lane="retry", guaranteed=2), ask(guaranteed=2)]
+    jobs = (await claim(store, *wanted, total=8)).jobs
+    assert [job.lane for job in jobs] == ["retry"] * 2 + ["fresh"] * 6
+
+
+async def test_unused_share_goes_to_its_own_queue_before_others(store: Store) -> None:
+    """What a lane leaves unused serves the other lane of its queue before it serves another queue."""
+    await store.insert([new_job(queue) for queue in ("a", "b") for _ in range(10)])
+    wanted = [ask("b", guaranteed=2), ask("a", "retry", guaranteed=3), ask("a", guaranteed=1)]
+    jobs = (await claim(store, *wanted, total=6)).jobs
+    assert [job.queue for job in jobs] == ["b"] * 2 + ["a"] * 4
+
+
 async def test_guarantees_above_the_total_are_cut_in_ask_order(store: Store) -> None:
     """The sum of the shares may exceed the total; the claim never does."""
     await with_retries(store, 10, 10)

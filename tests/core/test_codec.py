@@ -16,6 +16,7 @@ from mulligan.core.codec import (
     DEPTH_MAX,
     INT_MAX,
     INT_MIN,
+    PATH_CHARS_MAX,
     PAYLOAD_BYTES_MAX,
     check_storable,
     decode_payload,
@@ -105,7 +106,7 @@ def test_absurd_depth_is_refused_without_exhausting_the_stack(kind: str) -> None
     """A hundred thousand levels get the same clear answer."""
     with pytest.raises(BadPayload, match="nested deeper") as caught:
         encode_payload([nested(100_000, kind)], {})
-    assert len(str(caught.value)) < 200
+    assert len(str(caught.value)) < PATH_CHARS_MAX + 100
 
 
 def test_a_value_that_contains_itself_is_refused() -> None:
@@ -174,6 +175,29 @@ def test_keys_are_texts(key: object) -> None:
     """A dict with another kind of key would come back changed, so it is refused."""
     with pytest.raises(BadPayload, match="is not a string"):
         encode_payload([{key: 1}], {})
+
+
+@pytest.mark.parametrize("name", ["\ud800", "k\udfff"])
+def test_names_of_arguments_are_whole_texts(name: str) -> None:
+    """Half a character in the name of an argument is refused as well."""
+    with pytest.raises(BadPayload, match="lone surrogate"):
+        encode_payload([], {name: 1})
+
+
+def test_names_of_arguments_are_texts() -> None:
+    """A mapping with another kind of name is refused, not turned into text."""
+    with pytest.raises(BadPayload, match="its name is not a string"):
+        encode_payload([], {1: 1})  # type: ignore[dict-item]
+
+
+def test_messages_stay_short_and_printable() -> None:
+    """A key as long as the payload, or with half a character, does not make a message that is too long or cannot be written."""
+    with pytest.raises(BadPayload) as caught:
+        encode_payload([{"k" * 10_000: {1}}], {})
+    assert len(str(caught.value)) < PATH_CHARS_MAX + 200
+    with pytest.raises(BadPayload) as caught:
+        encode_payload([{"ok": {"\ud800" * 10: 1}}], {})
+    str(caught.value).encode()
 
 
 def test_tuples_are_lists() -> None:

@@ -20,6 +20,7 @@ TWO_QUEUES = [("a", "fresh"), ("a", "retry"), ("b", "fresh"), ("b", "retry")]
         (4, [3, 3], [10, 10], [3, 1]),
         (10, [5, 5], [1, 1], [1, 1]),
         (0, [5, 5], [9, 9], [0, 0]),
+        (6, [-3, 2], [10, 10], [4, 2]),  # less than nothing is nothing
     ],
 )
 def test_guaranteed_first_then_in_the_order_of_the_asks(

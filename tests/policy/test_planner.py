@@ -92,8 +92,9 @@ def test_l3_holds_from_the_moment_both_lanes_wait(seed: int, before: list[int], 
     st.lists(st.sampled_from([Weighted(), Weighted(0.5), RetryFirst(), FreshFirst(), Fifo()]), min_size=1, max_size=5),
     TOTALS,
     st.integers(0, 10**6),
+    st.sampled_from([everything, normal_only, lambda ask: 10**6 if ask.lane == "fresh" else 0]),
 )
-def test_guarantees_add_up_to_the_total(strategies: list[Strategy], totals: list[int], seed: int) -> None:
+def test_guarantees_add_up_to_the_total(strategies: list[Strategy], totals: list[int], seed: int, waiting: Lots) -> None:
     """The sum of the guarantees is the total: no slot is promised twice, none is promised to nobody."""
     planner = LanePlanner([Queue(f"q{place}", claim=strategy) for place, strategy in enumerate(strategies)], Random(seed))
     for total in totals:
@@ -101,7 +102,7 @@ def test_guarantees_add_up_to_the_total(strategies: list[Strategy], totals: list
         assert sum(ask.guaranteed for ask in asks) == total
         assert min(ask.guaranteed for ask in asks) >= 0
         assert len({(ask.queue, ask.lane, ask.priority) for ask in asks}) == len(asks)
-        planner.interleave(claim(asks, total, everything))
+        planner.interleave(claim(asks, total, waiting))
 
 
 @pytest.mark.parametrize(
@@ -297,12 +298,19 @@ def test_accounts_hold_whole_numbers_within_bounds() -> None:
     assert [Account(1e-12, rng).share, Account(1 - 1e-12, rng).share, Account(0.2, rng).share] == [1, START - 1, START // 5]
     account = Account(0.2, rng)
     assert 0 < account.balance < START
-    account.started(100, 0)
-    assert (account.balance, account.due(1), account.due(5), account.due(4)) == (START, 1, 2, 1)
+    account.started(10, 0)
+    account.forget()
+    assert (account.balance, account.due(0), account.due(1), account.due(5), account.due(4)) == (START, 0, 1, 2, 1)
     account.started(1, 1)
     assert account.balance == START // 5
     account.started(3, 3)
+    assert (account.due(4), account.due(15)) == (0, 0)
+    account.forget()
     assert (account.balance, account.due(4), account.due(5)) == (0, 0, 1)
+    account.started(10_000, 10_000)
+    assert account.balance == -20 * START
+    account.started(10_000, 0)
+    assert account.balance == 20 * START
 
 
 def test_thousand_asks_are_cheap_in_size() -> None:

@@ -1,4 +1,4 @@
-"""A producer of very many jobs: `python -m tests.processes.bulk URL JOBS_FILE COUNT`. A second run with the same file is the same call again.
+"""A producer of very many jobs: `python -m tests.processes.bulk URL JOBS_FILE COUNT`. A second run is the same call again.
 
 The list of jobs is kept in a file, because what makes a repeated call safe is that each job has its id from the moment it was made.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import queue
@@ -44,9 +45,9 @@ class Child:
             self._lines.put(line.rstrip("\n"))
         self._lines.put(None)
 
-    def expect(self, word: str) -> str:
+    def expect(self, word: str, within_s: float = PATIENCE_S) -> str:
         """The next line that begins with this word, without it; those before are skipped."""
-        deadline = time.monotonic() + PATIENCE_S
+        deadline = time.monotonic() + within_s
         while True:
             try:
                 line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -57,9 +58,9 @@ class Child:
             if line.split(" ")[0] == word or line == word:
                 return line[len(word) :].strip()
 
-    async def said(self, word: str) -> str:
+    async def said(self, word: str, within_s: float = PATIENCE_S) -> str:
         """The same, for a test with a loop."""
-        return await asyncio.to_thread(self.expect, word)
+        return await asyncio.to_thread(self.expect, word, within_s)
 
     def tell(self, line: str = "") -> None:
         """One line to its standard input."""
@@ -120,10 +121,8 @@ class Child:
         self._reader.join(PATIENCE_S)
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                try:
+                with contextlib.suppress(BrokenPipeError):
                     pipe.close()
-                except BrokenPipeError:
-                    pass
 
 
 class Nursery:

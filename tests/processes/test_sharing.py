@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 
 import pytest
@@ -55,7 +54,7 @@ def lives(lines: list[Line]) -> dict[str, dict[int, dict[str, Line]]]:
     return found
 
 
-@pytest.mark.parametrize("processes, jobs", [(4, 200), pytest.param(4, 10_000, marks=scale)])
+@pytest.mark.parametrize("processes, jobs", [(4, 200), pytest.param(4, 3_000, marks=scale)])
 async def test_each_job_claimed_three_times_has_one_holder_at_a_time(nursery: Nursery, app: Mulligan, processes: int, jobs: int) -> None:
     """Released, failed or lapsed at random: fences 1, 2, 3, no two holders at once, counters right, and stale holders refused."""
     handles = await app.enqueue_many([app.state.quick.job(number) for number in range(jobs)])
@@ -65,7 +64,7 @@ async def test_each_job_claimed_three_times_has_one_holder_at_a_time(nursery: Nu
     for claimer in claimers:
         claimer.tell("go")
     for claimer in claimers:
-        await claimer.said("stopped")
+        await claimer.said("stopped", within_s=40 + jobs / 5)
     lapses = Counter[str]()
     for job_id, fences in lives(read(nursery.ledger, "CLAIM", "RELEASED", "FAILED", "CRASHED", "COMPLETED", "LAPSE")).items():
         assert sorted(fences) == [1, 2, 3]
@@ -94,19 +93,21 @@ async def test_each_job_claimed_three_times_has_one_holder_at_a_time(nursery: Nu
 
 @pytest.mark.parametrize("jobs", [100, pytest.param(5_000, marks=scale)])
 async def test_p07_a_requeue_raced_by_two_processes_has_one_winner(nursery: Nursery, app: Mulligan, jobs: int) -> None:
-    """Two operators send back the same failed jobs in the same order at once: for each job one hears True, the other False (P07)."""
+    """Two operators send back the same failed job at once, again and again: one hears True, the other False (P07)."""
     handles = await app.enqueue_many([app.state.hopeless.job() for _ in range(jobs)])
     async with app.worker() as worker:
         await worker.drain()
     operators = [nursery.start("requeuer", nursery.url, name) for name in ("ann", "bob")]
     for operator in operators:
         await operator.said("ready")
-    for operator in operators:
-        operator.tell(json.dumps([handle.id for handle in handles]))
-    answers = [json.loads(await operator.said("answers")) for operator in operators]
-    assert [sorted(pair) for pair in zip(*answers, strict=True)] == [[False, True]] * jobs
-    print(f"of {jobs} requeues ann won {sum(answers[0])}, bob {sum(answers[1])}")
-    for handle, ann_won in zip(handles, answers[0], strict=True):
+    answers = []
+    for handle in handles:
+        for operator in operators:
+            operator.tell(handle.id)
+        answers.append([await operator.said("answer") == "True" for operator in operators])
+    assert [sorted(pair) for pair in answers] == [[False, True]] * jobs
+    print(f"of {jobs} requeues ann won {sum(ann for ann, _ in answers)}, bob {sum(bob for _, bob in answers)}")
+    for handle, (ann_won, _) in zip(handles, answers, strict=True):
         job = await handle.job()
         assert (job.status, job.generation, job.attempts, job.lane) == ("pending", 2, 0, "retry")
         requeues = [record.worker for record in job.history if record.outcome == "requeue"]

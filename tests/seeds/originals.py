@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -60,3 +61,17 @@ def original_next_retry(task: dict[str, Any]) -> timedelta:
     attempts = int(task.get("attempts", 0)) + 1
     raw = min(policy.get("base_sec", 5) * policy.get("factor", 2.0) ** max(0, attempts - 1), policy.get("max_sec", 1_800))
     return timedelta(seconds=raw)
+
+
+async def original_region_loop(fresh: asyncio.Queue[str], retries: asyncio.Queue[str], ran: list[str]) -> None:
+    """The region queue's processing loop: looks at the retries once, then waits for fresh jobs alone."""
+    while True:
+        ran.append(await (fresh if retries.empty() else retries).get())
+
+
+async def original_execute(lasts_s: float, put_back: list[str]) -> None:
+    """The region queue's execution: what fails is put back, but a cancellation is no Exception."""
+    try:
+        await asyncio.sleep(lasts_s)
+    except Exception:  # noqa: BLE001 - the original's own clause
+        put_back.append("job")

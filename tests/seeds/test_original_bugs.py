@@ -16,8 +16,8 @@ from tests import builders
 from tests.conftest import BACKENDS
 from tests.faults import FaultyStore
 from tests.seeds import scenes
-from tests.seeds.originals import OriginalRow, OriginalTable, original_next_retry
-from tests.seeds.scenes import IDLE, Flaky, Watched, change_store, crash_worker, drained, make_retries, start_order, successor
+from tests.seeds.originals import OriginalRow, OriginalTable, original_execute, original_next_retry, original_region_loop
+from tests.seeds.scenes import IDLE, Flaky, Watched, change_store, crash_worker, drained, make_retries, nothing, start_order, successor
 from tests.virtual import Stage, play
 
 CALM = RetryPolicy(jitter="none")
@@ -183,15 +183,11 @@ async def test_a_share_of_a_batch_of_one_that_truncates_to_nothing(backend: str,
     assert [int(0.2 * batch) for batch in (1, 2, 3, 4)] == [0, 0, 0, 0]
     async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock()) as app:
         app.queues(Queue("q", claim=Weighted(retry_share=0.2)))
-        task = app.task(name="work", queue="q")(_nothing)
+        task = app.task(name="work", queue="q")(nothing)
         await make_retries(app, task, 10)
         await app.enqueue_many([task.job() for _ in range(100)])
         line = [job.is_retry for job in await start_order(app, "q", 20)]
     assert sum(line) == pytest.approx(4, abs=1)
-
-
-async def _nothing() -> None:
-    """A handler for jobs that are claimed by hand."""
 
 
 def test_an_in_flight_cap_kept_in_one_process() -> None:
@@ -267,11 +263,7 @@ def test_a_retry_queue_that_is_not_watched_while_the_fresh_one_is_empty(backend:
         retries: asyncio.Queue[str] = asyncio.Queue()
         ran: list[str] = []
 
-        async def original() -> None:
-            while True:
-                ran.append(await (retries if not retries.empty() else fresh).get())
-
-        loop = asyncio.create_task(original())
+        loop = asyncio.create_task(original_region_loop(fresh, retries, ran))
         await asyncio.sleep(1)
         await retries.put("retry")
         await asyncio.sleep(1_000)
@@ -313,13 +305,7 @@ def test_a_swallowed_cancellation_that_makes_a_job_vanish(backend: str, tmp_path
     async def scene(stage: Stage) -> None:
         put_back: list[str] = []
 
-        async def original() -> None:
-            try:
-                await asyncio.sleep(100)
-            except Exception:  # noqa: BLE001 - the original's own clause
-                put_back.append("job")
-
-        task = asyncio.create_task(original())
+        task = asyncio.create_task(original_execute(100, put_back))
         await asyncio.sleep(1)
         task.cancel()
         await asyncio.wait([task])

@@ -13,7 +13,7 @@ import pytest
 from mulligan import BadSetting, Constant, Context, Fail, Mulligan, Queue, RetryFirst, RetryPolicy
 from mulligan.core.clock import ManualClock
 from tests.conftest import BACKENDS
-from tests.seeds.scenes import IDLE, Flaky, drained, make_retries, start_order
+from tests.seeds.scenes import IDLE, Flaky, drained, make_retries, nothing, start_order
 from tests.virtual import Stage, play
 
 REGION = RetryPolicy.preset("region-queue")
@@ -221,17 +221,13 @@ async def test_r11_urgent_comes_first_and_nobody_waits_for_ever(backend: str, tm
         for priority in (0, 1, 2):
             await app.enqueue("work", priority=priority)
         assert [job.priority for job in await start_order(app, "q", 1, 3)] == [2, 1, 0]
-        task = app.task(name="work", queue="q")(_nothing)
+        task = app.task(name="work", queue="q")(nothing)
         await app.enqueue_many([task.options(priority=number % 3).job() for number in range(300)])
         shares = Counter(job.priority for job in await start_order(app, "q", 10, 10))
         assert [shares[level] for level in (2, 1, 0)] == [pytest.approx(share, abs=2) for share in (70, 20, 10)]
         for wrong in (3, -1, True, "urgent"):
             with pytest.raises(BadSetting, match="priority"):
                 await app.enqueue("work", priority=wrong)
-
-
-async def _nothing() -> None:
-    """A handler for jobs that are claimed by hand."""
 
 
 def test_r11_a_retry_keeps_its_level_and_is_reported_by_its_lane(backend: str, tmp_path: Path) -> None:

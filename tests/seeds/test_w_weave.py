@@ -19,7 +19,7 @@ from mulligan.worker import sweeper as sweeper_module
 from tests import builders
 from tests.conftest import BACKENDS
 from tests.faults import FaultyStore
-from tests.seeds.scenes import IDLE, Flaky, change_store, drained, make_retries, start_order
+from tests.seeds.scenes import IDLE, Flaky, change_store, drained, make_retries, nothing, start_order
 from tests.virtual import Stage, play
 
 WEAVE = RetryPolicy.preset("weave")
@@ -168,13 +168,9 @@ def test_w05_the_failures_of_one_job_delay_no_other(backend: str, tmp_path: Path
 async def both_lanes(app: Mulligan, fresh: int, retries: int, claim: Weighted) -> None:
     """So many fresh jobs and due retries in queue q."""
     app.queues(Queue("q", claim=claim))
-    task = app.task(name="work", queue="q")(_nothing)
+    task = app.task(name="work", queue="q")(nothing)
     await make_retries(app, task, retries)
     await app.enqueue_many([task.job() for _ in range(fresh)])
-
-
-async def _nothing() -> None:
-    """A handler for jobs that are claimed by hand."""
 
 
 async def make_retries_beside_fresh(app: Mulligan, task: Any) -> None:
@@ -220,7 +216,7 @@ async def test_w06_a_lane_that_was_empty_comes_back_to_its_share(backend: str, t
     async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock(), rng=random.Random(8)) as app:
         await both_lanes(app, 0, 120, Weighted(retry_share=0.2))
         await start_order(app, "q", 40)
-        task = app.task(name="work", queue="q")(_nothing)
+        task = app.task(name="work", queue="q")(nothing)
         await app.enqueue_many([task.job() for _ in range(300)])
         after_retries_only = [job.is_retry for job in await start_order(app, "q", 100)]
         assert sum(after_retries_only) == pytest.approx(20, abs=1)

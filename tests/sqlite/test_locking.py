@@ -34,6 +34,19 @@ async def test_locked_file_is_unavailable_and_comes_back(path: Path, clock: Manu
     await store.close()
 
 
+async def test_file_that_is_locked_at_open_is_unavailable(path: Path) -> None:
+    """A new file that somebody else is just writing cannot be opened yet, but can be later."""
+    foreign = sqlite3.connect(path, isolation_level=None)
+    foreign.execute("BEGIN EXCLUSIVE")
+    store = SQLiteStore(path, busy_timeout_s=0.05)
+    with pytest.raises(StoreUnavailable, match="locked"):
+        await store.open()
+    foreign.execute("COMMIT")
+    foreign.close()
+    await store.open()
+    await store.close()
+
+
 async def test_short_lock_is_waited_for(store: SQLiteStore, path: Path) -> None:
     """A transaction of somebody else that ends in time is not noticed at all."""
     foreign = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
@@ -134,6 +147,28 @@ def test_two_locks_of_one_process_exclude_each_other(path: Path) -> None:
     other.close()
     one.acquire(0)
     one.close()
+
+
+async def test_deleted_lock_file_is_followed(path: Path, clock: ManualClock) -> None:
+    """If somebody deletes the lock file, stores that are open soon agree on the new one again, and wake-ups with them."""
+    stores = [SQLiteStore(path, clock=clock, busy_timeout_s=0.05) for _ in range(2)]
+    for store in stores:
+        await store.open()
+    Path(f"{path}-lock").unlink()
+    for store in stores:
+        for _ in range(20):
+            await store.insert([new_job()])
+    lock = FileLock(str(path))
+    lock.acquire(0)
+    for store in stores:
+        with pytest.raises(StoreUnavailable, match="jobs.db-lock"):
+            await store.insert([new_job()])
+    lock.close()
+    ear = stores[0].listen()
+    await stores[1].insert([new_job()])
+    assert await ear.wait(20)
+    for store in stores:
+        await store.close()
 
 
 WRITE = """

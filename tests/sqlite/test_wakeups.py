@@ -176,7 +176,7 @@ async def test_folder_of_others_is_not_used(base: Path, path: Path, lock: FileLo
     folder = base / f"mulligan-{os.geteuid()}"
     folder.mkdir()
     folder.chmod(0o777)
-    wakeups = Wakeups(str(path), lock.flags, base)
+    wakeups = Wakeups(str(path), lock, base)
     assert "this user alone" in wakeups.trouble
     ear = wakeups.listen()
     assert ear.name == ""
@@ -190,7 +190,7 @@ async def test_link_in_place_of_the_folder_is_not_followed(base: Path, path: Pat
     """A link that somebody laid where our folder would be is not trusted."""
     (base / "elsewhere").mkdir(mode=0o700)
     (base / f"mulligan-{os.geteuid()}").symlink_to(base / "elsewhere")
-    wakeups = Wakeups(str(path), lock.flags, base)
+    wakeups = Wakeups(str(path), lock, base)
     assert "this user alone" in wakeups.trouble
     wakeups.close()
 
@@ -199,14 +199,14 @@ async def test_path_that_is_too_long_means_polling(tmp_path: Path, path: Path, l
     """A folder whose path no socket can have turns the hints off, and says so."""
     base = tmp_path / ("x" * 80)
     base.mkdir()
-    wakeups = Wakeups(str(path), lock.flags, base)
+    wakeups = Wakeups(str(path), lock, base)
     assert "too long" in wakeups.trouble
     wakeups.close()
 
 
 async def test_folder_that_cannot_be_made_means_polling(path: Path, lock: FileLock) -> None:
     """Where no folder can be made, the store opens all the same."""
-    wakeups = Wakeups(str(path), lock.flags, Path("/dev/null"))
+    wakeups = Wakeups(str(path), lock, Path("/dev/null"))
     assert "cannot be made" in wakeups.trouble
     wakeups.close()
 
@@ -217,7 +217,7 @@ async def test_full_ear_does_not_hold_up_the_sender(path: Path, store: SQLiteSto
     deaf = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     deaf.bind(str(wakeups._folder / "deaf"))
     for _ in range(2_000):
-        wakeups._flags[ARMED] = 1
+        wakeups._shared.flags[ARMED] = 1
         store.announce()
     deaf.close()
     (wakeups._folder / "deaf").unlink()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -34,20 +35,19 @@ class Fleet:
         """Keeps the children running until told to stop; the exit code."""
         loop = asyncio.get_running_loop()
         for number in SIGNALS:
-            loop.add_signal_handler(number, self._on_signal, number)
+            loop.add_signal_handler(number, self._on_signal)
         await asyncio.gather(*(self._keep(place) for place in range(1, self._processes + 1)))
         return self._code
 
-    def _on_signal(self, number: int) -> None:
+    def _on_signal(self) -> None:
         self._stopping.set()
-        self._pass_on(number)
+        self._tell_children()
 
-    def _pass_on(self, number: int) -> None:
+    def _tell_children(self) -> None:
+        """SIGTERM, whatever came here: it also ends a child that does not listen yet, without a word."""
         for child in self._children:
-            try:
-                child.send_signal(number)
-            except ProcessLookupError:
-                continue  # it has just ended
+            with contextlib.suppress(ProcessLookupError):  # it has just ended
+                child.send_signal(signal.SIGTERM)
 
     async def _keep(self, place: int) -> None:
         """Runs the child of one place, again and again."""
@@ -57,13 +57,12 @@ class Fleet:
             started = loop.time()
             code = await self._run_child(place)
             if self._stopping.is_set():
-                told = {OK, *(-number for number in SIGNALS)}  # a signal that comes before it listens ends it as well
-                self._code = max(self._code, OK if code in told else NO)
+                self._code = max(self._code, OK if code in (OK, -signal.SIGTERM) else NO)
                 return
             if code == USAGE:  # it would say the same again
                 self._code = code
                 self._stopping.set()
-                self._pass_on(signal.SIGTERM)
+                self._tell_children()
                 return
             if loop.time() - started > STEADY_S:
                 pause_s = PAUSE_MIN_S
@@ -83,7 +82,7 @@ class Fleet:
         self._children.add(child)
         log.info("worker process %d is %d", place, child.pid)
         if self._stopping.is_set():  # told while it was being started
-            self._pass_on(signal.SIGTERM)
+            child.terminate()
         try:
             return await self._wait(child)
         finally:
@@ -102,10 +101,8 @@ class Fleet:
         return await ended
 
     async def _sleep(self, seconds: float) -> None:
-        try:
+        with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), seconds)
-        except TimeoutError:
-            return
 
 
 def _how(code: int) -> str:

@@ -17,6 +17,7 @@ def allot(
     """
     left = total
     takes = []
+    guaranteed = [max(0, own) for own in guaranteed]
     for own, waiting in zip(guaranteed, available, strict=True):
         take = min(own, waiting, left)
         takes.append(take)

@@ -2,7 +2,8 @@
 
 Fairness is kept by credits: a lane earns its share of every start and pays one for each start of its own, so the account carries what
 a small batch cannot hold, and batches of one serve every lane. Accounts are whole numbers, so they never drift. They begin at
-random values, so that restarts favour nobody, and never leave 0..1 starts, so that a lane that was empty brings neither debt nor hoard.
+random values, so that restarts favour nobody. When a lane turns out to be empty, its account goes back into 0..1 starts: nobody
+owes a lane that had nothing to start, or is owed by it.
 
 Per queue, then lane, then priority level:
 - queues share the total evenly; what does not divide goes round;
@@ -23,6 +24,7 @@ from mulligan.policy.lanes import Fifo, RetryFirst, Weighted
 from mulligan.policy.queues import Queue
 
 START = 1_000_000_000  # one start, in the unit of the accounts
+CARRIED_MAX = 20 * START  # what lent slots may put a lane ahead or behind before it is made up for
 # The guaranteed share of a lane's starts for the levels below urgent, while all of them wait.
 LEVEL_SHARES: dict[int, float] = {1: 0.2, 0: 0.1}
 
@@ -38,11 +40,15 @@ class Account:
 
     def due(self, starts: int) -> int:
         """How many of the next starts belong to it."""
-        return (self.balance + self.share * starts) // START
+        return min(max(0, (self.balance + self.share * starts) // START), starts)
 
     def started(self, starts: int, own: int) -> None:
         """Notes some starts, of which so many were its own."""
-        self.balance = min(max(self.balance + self.share * starts - START * own, 0), START)
+        self.balance = min(max(self.balance + self.share * starts - START * own, -CARRIED_MAX), CARRIED_MAX)
+
+    def forget(self) -> None:
+        """Drops what is more than one start, owned or owed."""
+        self.balance = min(max(self.balance, 0), START)
 
 
 class QueuePlan:
@@ -53,6 +59,7 @@ class QueuePlan:
         self._strategy = queue.claim
         self._retries = Account(queue.claim.retry_share, rng) if isinstance(queue.claim, Weighted) else None
         lanes: tuple[Lane | None, ...] = (None,) if isinstance(queue.claim, Fifo) else LANES
+        self._asked: dict[Lane | None, int] = {}
         self._levels = {lane: {level: Account(share, rng) for level, share in LEVEL_SHARES.items()} for lane in lanes}
 
     def asks(self, share: int) -> list[Ask]:
@@ -70,7 +77,7 @@ class QueuePlan:
 
     def _lane_asks(self, lane: Lane | None, share: int) -> list[Ask]:
         """One ask per level, urgent first. The lower levels take their due, urgent has the rest."""
-        left = share
+        left = self._asked[lane] = share
         guaranteed = {}
         for level, account in reversed(self._levels[lane].items()):
             guaranteed[level] = min(left, account.due(share))
@@ -94,9 +101,13 @@ class QueuePlan:
         for lane, members in lanes.items():
             for level, account in self._levels[lane].items():
                 account.started(len(members), sum(job.priority == level for job in members))
+                account.forget()
         if self._retries is None:
             return list(jobs)
-        return _by_credit(self._retries, lanes["fresh"], lanes["retry"])
+        line = _by_credit(self._retries, lanes["fresh"], lanes["retry"])
+        if any(len(members) < self._asked.get(lane, 0) for lane, members in lanes.items()):
+            self._retries.forget()  # a lane that did not fill its own share has nothing left to start
+        return line
 
 
 class LanePlanner:

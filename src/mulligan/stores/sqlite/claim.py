@@ -64,13 +64,18 @@ HELD = """
 SELECT json_group_array(seq) FROM (
   SELECT seq FROM mulligan_jobs INDEXED BY mulligan_jobs_lease WHERE status = 'processing' AND claim_id = ? ORDER BY claim_place)
 """
-# One probe for each lane and priority of each queue, because the index has them before the time.
+# One probe for each lane and priority of each queue, because the index has them before the time. Marked jobs were due when they were
+# marked; only after a clock was set back is one of them in the future. There are few: this is asked when the due ones are all taken.
 NEXT_DUE = """
-SELECT min((
-  SELECT run_at_us FROM mulligan_jobs INDEXED BY mulligan_jobs_due
-  WHERE status = 'pending' AND ready = 0 AND queue = q.value AND lane = l.value AND priority = p.value AND run_at_us > ?
-  ORDER BY run_at_us LIMIT 1))
-FROM json_each(?) AS q CROSS JOIN json_each(?) AS l CROSS JOIN json_each(?) AS p
+SELECT min(run_at_us) FROM (
+  SELECT (
+    SELECT run_at_us FROM mulligan_jobs INDEXED BY mulligan_jobs_due
+    WHERE status = 'pending' AND ready = 0 AND queue = q.value AND lane = l.value AND priority = p.value AND run_at_us > ?
+    ORDER BY run_at_us LIMIT 1) AS run_at_us
+  FROM json_each(?) AS q CROSS JOIN json_each(?) AS l CROSS JOIN json_each(?) AS p
+  UNION ALL
+  SELECT j.run_at_us FROM json_each(?) AS q CROSS JOIN mulligan_jobs AS j INDEXED BY mulligan_jobs_fifo
+  WHERE j.status = 'pending' AND j.ready = 1 AND j.queue = q.value AND j.run_at_us > ?)
 """
 _LANES, _PRIORITIES = to_json(LANES), to_json(PRIORITIES)
 
@@ -212,5 +217,6 @@ def _remember(transaction: Transaction, claim_id: str) -> None:
 
 def _next_due_us(transaction: Transaction, asks: Sequence[Ask], paused: set[str]) -> int | None:
     queues = to_json(sorted({ask.queue for ask in asks} - paused))
-    next_due_us: int | None = transaction.row(NEXT_DUE, (transaction.now_us, queues, _LANES, _PRIORITIES))[0]
+    now_us = transaction.now_us
+    next_due_us: int | None = transaction.row(NEXT_DUE, (now_us, queues, _LANES, _PRIORITIES, queues, now_us))[0]
     return next_due_us

@@ -95,6 +95,7 @@ def _set_up(connection: sqlite3.Connection, path: Path, durability: Durability, 
         connection.execute(pragma)
     if read_only:
         connection.execute("PRAGMA query_only = ON")
+        connection.execute("PRAGMA cache_size = -2000")
 
 
 def opening_error(problem: sqlite3.Error, path: Path) -> MulliganError:

@@ -11,6 +11,7 @@ The file also holds two flags, shared as memory, because reading memory costs no
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import threading
@@ -39,17 +40,20 @@ class FileLock:
         if fcntl is None:
             raise BadSetting("the SQLite store needs file locks of a POSIX system (Linux, macOS), which this platform does not have")
         self.path = f"{database}-lock"
-        self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if os.fstat(self._fd).st_size < _SIZE:
-                os.ftruncate(self._fd, _SIZE)
-            self.flags = mmap.mmap(self._fd, _SIZE)
-        except OSError:
-            os.close(self._fd)
-            raise
+        self._fd, self.flags = self._open()
         self._pause = threading.Lock()  # never free: waiting for it is a nap of exact length
         self._pause.acquire()
         _of_this_process.add(self)
+
+    def _open(self) -> tuple[int, mmap.mmap]:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if os.fstat(descriptor).st_size < _SIZE:
+                os.ftruncate(descriptor, _SIZE)
+            return descriptor, mmap.mmap(descriptor, _SIZE)
+        except OSError:
+            os.close(descriptor)
+            raise
 
     def acquire(self, timeout_s: float) -> None:
         """Waits for its turn, at most about so long; StoreUnavailable if that was not enough."""
@@ -82,12 +86,15 @@ class FileLock:
             os.close(self._fd)
             self._fd = -1
 
-    def is_in_place(self) -> bool:
-        """Whether the locked file is still the one others would lock."""
-        try:
-            return os.path.samestat(os.fstat(self._fd), os.stat(self.path))
-        except FileNotFoundError:
-            return False
+    def follow(self, timeout_s: float) -> None:
+        """While holding it: if its file was deleted, others lock another one by now; takes that one instead."""
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(self._fd), os.stat(self.path)):
+                return
+        descriptor = self._fd
+        self._fd, self.flags = self._open()  # The old flags are left to whoever looks at them just now.
+        os.close(descriptor)
+        self.acquire(timeout_s)
 
     def _try(self) -> bool:
         try:

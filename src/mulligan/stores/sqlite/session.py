@@ -94,7 +94,7 @@ class Session:
                 lock.release()
             found = os.stat(self._path)
             self.writer.lock, self.writer.file_id = lock, (found.st_dev, found.st_ino)
-            self._wakeups = Wakeups(str(self._path), lock.flags)
+            self._wakeups = Wakeups(str(self._path), lock)
         except BaseException:
             lock.close()
             raise

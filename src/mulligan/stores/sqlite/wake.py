@@ -20,11 +20,10 @@ import stat
 import threading
 from collections.abc import Callable
 from hashlib import sha256
-from mmap import mmap
 from pathlib import Path
 
 from mulligan.core.errors import IllegalMove
-from mulligan.stores.sqlite.filelock import ARMED
+from mulligan.stores.sqlite.filelock import ARMED, FileLock
 
 _BASE = Path("/tmp")  # noqa: S108 - short on every system; what is in it is checked before use
 _PATH_BYTES_MAX = 103  # macOS; Linux allows four more
@@ -34,8 +33,8 @@ _numbers = itertools.count(1)
 class Wakeups:
     """All ears of one open store, and the way to those of other processes."""
 
-    def __init__(self, database: str, flags: mmap, base: Path = _BASE) -> None:
-        self._flags = flags
+    def __init__(self, database: str, lock: FileLock, base: Path = _BASE) -> None:
+        self._shared = lock
         self._lock = threading.Lock()
         self._ears: set[SocketListener] = set()
         self._sender: socket.socket | None = None
@@ -59,9 +58,9 @@ class Wakeups:
             if self._closed:
                 return
             ears = list(self._ears)
-            if self._flags[ARMED] and not self.trouble:
+            if self._shared.flags[ARMED] and not self.trouble:
                 # Lowered before the sockets are listed: an ear that is made in between raises it again, and gets the next hint.
-                self._flags[ARMED] = 0
+                self._shared.flags[ARMED] = 0
                 self._send({ear.name for ear in ears})
         for ear in ears:
             ear.hint()
@@ -132,7 +131,7 @@ class Wakeups:
     def _arm(self) -> None:
         with self._lock:
             if not self._closed:
-                self._flags[ARMED] = 1
+                self._shared.flags[ARMED] = 1
 
     def _forget(self, ear: SocketListener) -> None:
         with self._lock:

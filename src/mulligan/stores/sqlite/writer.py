@@ -6,6 +6,7 @@ they are run again, each under a savepoint of its own. Nobody gets an answer bef
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import sqlite3
@@ -72,7 +73,8 @@ class Writer(Hop):
         finally:
             wakes, self._wakes = self._wakes, False
         if wakes:
-            self._announce()
+            with contextlib.suppress(Exception):  # A hint that fails must not keep anybody from the answer.
+                self._announce()
         for (future, _), answer in zip(items, answers, strict=True):
             if isinstance(answer, _Failed):
                 future.set_exception(self._translate(answer.problem))
@@ -88,6 +90,7 @@ class Writer(Hop):
         try:
             if self._groups % _CHECK_FILE_EVERY == 0:
                 self._check_file()
+                lock.follow(self._busy_timeout_s)
             self._groups += 1
             if connection.in_transaction:  # A rollback that failed, such as on a broken disk, is made up for.
                 connection.execute("ROLLBACK")
