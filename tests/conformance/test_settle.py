@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -9,6 +10,8 @@ from msgspec.structs import replace
 from mulligan.core.change import Change, Dead, Held, Lapsed
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import Store
+from mulligan.core.errors import StoreRejected
+from mulligan.core.job import ErrorInfo
 from tests.builders import (
     TEXT_ERROR,
     cancelled,
@@ -341,3 +344,31 @@ async def test_fence_of_the_future_is_refused(store: Store, guard_of: type[Held 
     clock.advance(2)
     [verdict] = await store.settle([done(job, guard=guard_of(job.fence + 1))])
     assert (verdict.applied, verdict.reason) == (False, "stale")
+
+
+UNSTORABLE: dict[str, dict[str, Any]] = {
+    "NUL in a message": {"error": ErrorInfo(type="E", message="a\0b")},
+    "lone surrogate in a message": {"error": ErrorInfo(type="E", message="\ud800")},
+    "NUL in a traceback": {"error": ErrorInfo(type="E", message="", traceback="\0")},
+    "NUL in a code": {"error": ErrorInfo(type="E", message="", code="\0")},
+    "endless message": {"error": ErrorInfo(type="E", message="x" * 1_000_000)},
+    "lone surrogate in a result": {"result_json": '"\udfff"'},
+    "NUL in a reason": {"why": "\0"},
+}
+
+
+@pytest.mark.parametrize("case", UNSTORABLE)
+async def test_a_batch_with_an_unstorable_text_is_rejected_whole(store: Store, case: str) -> None:
+    """A text that not every store can keep is refused by all alike, for good, and nothing of its batch is written."""
+    await store.insert([new_job(), new_job()])
+    first, second = (await claim(store)).jobs
+    before = await full_state(store)
+    culprit = replace(failed(second), **UNSTORABLE[case])
+    with pytest.raises(StoreRejected) as caught:
+        await store.settle([done(first), culprit])
+    assert not caught.value.retryable
+    assert await full_state(store) == before
+    with pytest.raises(StoreRejected, match=second.id):
+        await store.settle([culprit])
+    [verdict] = await store.settle([done(first)])
+    assert verdict.applied

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from mulligan.core.clock import us_to_datetime
-from mulligan.core.schedule import MISSED, ON_TIME_US, Missed, plan_ticks
-from tests.builders import schedule, us
+from mulligan.core.schedule import MISSED, ON_TIME_US, Missed, job_of_tick, plan_ticks
+from tests.builders import new_job, schedule, us
 
 EVERY = schedule("s", 300, anchor_us=us(1_000), next_tick_us=us(1_300))
 
@@ -87,6 +87,13 @@ def test_no_tick_is_planned_twice_however_often_one_looks(steps_us: list[int], m
     assert fired == sorted(set(fired))
     if missed == "all":
         assert fired == list(range(us(1), now_us + 1, us(1)))
+
+
+def test_the_job_of_a_tick_is_the_pattern_with_its_own_id_and_tick() -> None:
+    """The pattern's delay and absolute time do not count: the tick is the time."""
+    pattern = new_job("billing", task="check", priority=2, tags=("a",), delay_s=9, eta_us=5)
+    made = job_of_tick(replace(EVERY, job=pattern), us(1_300), "the-id")
+    assert made == replace(pattern, id="the-id", schedule="s", tick_us=us(1_300), delay_us=0, eta_us=None)
 
 
 def test_next_tick_is_a_moment() -> None:

@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -144,22 +145,21 @@ except BadSetting as problem:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-@pytest.mark.parametrize("where", ["file", "folder"])
-async def test_what_another_user_owns_is_refused_at_open(tmp_path: Path, where: str) -> None:
-    """A file or folder this user may not write is refused at open with the rights to change."""
-    path = tmp_path / "jobs.db"
-    store = SQLiteStore(path)
-    await store.open()
-    await store.close()
-    for folder in (*reversed(tmp_path.parents), tmp_path):
-        if os.stat(folder).st_mode & 0o005 != 0o005:
-            os.chmod(folder, 0o755)
-    os.chmod(path, 0o644)
-    if where == "file":
-        os.chmod(tmp_path, 0o777)
-        (tmp_path / "jobs.db-lock").chmod(0o666)
-    with child(READ_ONLY, path) as other:
-        assert "right" in other.hear()
+@pytest.mark.parametrize("where", ["file", "folder", "way"])
+async def test_what_another_user_owns_is_refused_at_open(where: str) -> None:
+    """A file or folder this user may not write, or not even reach, is refused at open with the rights to change."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as name:  # not below pytest's own folder, which is for one user only
+        folder = Path(name)
+        path = folder / "jobs.db"
+        store = SQLiteStore(path)
+        await store.open()
+        await store.close()
+        path.chmod(0o644)
+        if where == "file":
+            (folder / "jobs.db-lock").chmod(0o666)
+        folder.chmod({"file": 0o777, "folder": 0o755, "way": 0o700}[where])
+        with child(READ_ONLY, path) as other:
+            assert "right" in other.hear()
 
 
 MOUNTS = """\

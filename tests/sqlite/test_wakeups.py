@@ -221,3 +221,62 @@ async def test_full_ear_does_not_hold_up_the_sender(path: Path, store: SQLiteSto
         store.announce()
     deaf.close()
     (wakeups._folder / "deaf").unlink()
+
+
+async def test_folder_that_vanishes_means_polling(base: Path, path: Path, lock: FileLock) -> None:
+    """If the folder turns into something else while the store is open, listening goes on without hints of other processes."""
+    wakeups = Wakeups(str(path), lock, base)
+    assert wakeups.trouble == ""
+    wakeups._folder.rmdir()
+    wakeups._folder.touch()
+    ear = wakeups.listen()
+    assert "no socket can be made" in wakeups.trouble
+    wakeups.announce()
+    assert await ear.wait(FOREVER_S)
+    wakeups.close()
+
+
+class LoopWithoutSockets(asyncio.SelectorEventLoop):
+    """A loop that cannot watch descriptors, as some other implementations."""
+
+    def add_reader(self, *args: object) -> None:
+        raise NotImplementedError
+
+
+def test_loop_that_cannot_watch_sockets_gets_the_hints_of_its_process(path: Path) -> None:
+    """On such a loop a wait still ends with a hint from a thread of the same process, and by its time."""
+
+    async def main() -> tuple[bool, bool]:
+        store = SQLiteStore(path)
+        await store.open()
+        ear = store.listen()
+        waiting = asyncio.ensure_future(ear.wait(FOREVER_S))
+        await asyncio.sleep(0)
+        await store.insert([new_job()])
+        answers = await waiting, await ear.wait(0)
+        await store.close()
+        return answers
+
+    # The loop's own pipe needs a reader, so the class is changed after it is made.
+    loop = asyncio.SelectorEventLoop()
+    loop.__class__ = LoopWithoutSockets
+    try:
+        assert loop.run_until_complete(main()) == (True, False)
+    finally:
+        loop.close()
+
+
+async def test_sleeper_whose_loop_is_gone_does_no_harm(store: SQLiteStore) -> None:
+    """A loop that was closed in the middle of a wait is passed over by the next hint."""
+    ear = store.listen()
+
+    def sleep_and_abandon() -> None:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(ear.wait(FOREVER_S))
+        loop.run_until_complete(asyncio.sleep(0))
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop.close()
+
+    await asyncio.get_running_loop().run_in_executor(None, sleep_and_abandon)
+    store.announce()
+    assert await ear.wait(FOREVER_S)

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from mulligan.core.change import Held
-from mulligan.core.errors import BadPayload, StoreRejected, StoreUnavailable
+from mulligan.core.errors import BadPayload, IllegalMove, StoreRejected, StoreUnavailable
 from mulligan.stores.sqlite import SQLiteStore
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.writer import GROUP_MAX
-from tests.builders import ask, claim, done, failed, get, new_job, put_and_claim
+from tests.builders import ask, claim, done, failed, get, new_job, put_and_claim, requeue
 from tests.sqlite.children import child
 
 PUT = "INSERT INTO mulligan_queues VALUES (?, 0, '', '', 0)"
@@ -125,6 +125,54 @@ async def test_insert_that_cannot_be_stored_fails_alone(store: SQLiteStore) -> N
     assert [type(answer) for answer in answers] == [list, list, StoreRejected, list, StoreRejected]
     found = await store.get([job.id for job in jobs])
     assert [job is not None for job in found] == [True, True, False, True, False]
+
+
+async def test_inserts_that_gather_fail_together_when_the_file_is_locked(path: Path) -> None:
+    """All of them are told that the store is unavailable, after one wait and not one for each; repeated, all are stored."""
+    store = SQLiteStore(path, busy_timeout_s=0.05)
+    await store.open()
+    foreign = sqlite3.connect(path, isolation_level=None)
+    foreign.execute("BEGIN IMMEDIATE")
+    jobs = [new_job() for _ in range(20)]
+    groups = store._session.writer._groups  # type: ignore[union-attr]
+    answers = await asyncio.gather(*(store.insert([job]) for job in jobs), return_exceptions=True)
+    assert {type(answer) for answer in answers} == {StoreUnavailable}
+    assert store._session.writer._groups - groups == 2  # type: ignore[union-attr]
+    foreign.execute("ROLLBACK")
+    foreign.close()
+    await asyncio.gather(*(store.insert([job]) for job in jobs))
+    assert (await store.stats()).queues[0].fresh_ready == 20
+    await store.close()
+
+
+async def test_work_that_waits_at_the_close_is_done_first(store: SQLiteStore) -> None:
+    """Closing finishes what was handed over before it, and refuses what comes after."""
+    gate = Gate(store)
+    await gate.entered()
+    before = asyncio.ensure_future(store.set_queue("before", paused=True))
+    await asyncio.sleep(0)
+    closing = asyncio.ensure_future(store.close())
+    await asyncio.sleep(0)
+    with pytest.raises(IllegalMove, match="open"):
+        await store.set_queue("after", paused=True)
+    gate.open()
+    assert (await before).paused
+    await closing
+    await gate.done
+    await store.open()
+    assert await queues(store) == ["before"]
+
+
+async def test_requeue_after_failure_in_one_batch(store: SQLiteStore) -> None:
+    """Changes of the same job in one batch are applied in their order, also when they give up and take a unique key."""
+    held = await put_and_claim(store, unique_key="k")
+    gone = failed(held)
+    back = requeue(held)
+    again = requeue(held, generation=3)
+    answers = await store.settle([gone, back, again])
+    assert [(answer.applied, answer.status) for answer in answers] == [(True, "failed"), (True, "pending"), (False, "pending")]
+    stored = await get(store, held.id)
+    assert (stored.generation, [record.outcome for record in stored.history]) == (2, ["failure", "requeue"])
 
 
 async def test_cancelled_insert_does_not_disturb_those_beside_it(store: SQLiteStore) -> None:

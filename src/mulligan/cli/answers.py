@@ -34,7 +34,7 @@ def report(verb: str, answers: Sequence[Answer], *, as_json: bool) -> int:
         emit({"jobs": [{name: value for name, value in job.items() if value is not None or name == "status"} for job in jobs]})
     else:
         for one in answers:
-            say(f"{one.id}: {one.text}", style=None if one.ok else "yellow", err=not one.ok)
+            say(f"{one.id}: {one.text}", style="" if one.ok else "yellow", err=not one.ok)
     if any(one.status is None for one in answers):
         return NOT_FOUND
     return OK if all(one.ok for one in answers) else NO

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -165,7 +166,7 @@ class Demo:
 
             with Live(console=console(err=self._as_json), auto_refresh=False, transient=True) as live:
                 while await self._pause(LOOK_S):
-                    await self._hint(app, live.console.print)
+                    await self._hint(app, partial(live.console.print, soft_wrap=True))  # a command to copy must not be cut in two
                     live.update(Text(await self._line(app)), refresh=True)
             return
         while await self._pause(LINE_S):

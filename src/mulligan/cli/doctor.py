@@ -32,7 +32,7 @@ def doctor(ctx: click.Context, store: str, as_json: bool) -> None:
         emit({"store": store, "ok": not counts["fail"], "counts": counts, "findings": findings})
     else:
         for one in findings:
-            say(f"{one.level:<4}  {one.check}: {one.message}", style=None if one.level == "ok" else STYLES[one.level])
+            say(f"{one.level:<4}  {one.check}: {one.message}", style="" if one.level == "ok" else STYLES[one.level])
             if one.advice:
                 say(f"      do: {one.advice}")
         say(f"{counts['ok']} ok, {counts['warn']} to look at, {counts['fail']} to act on")

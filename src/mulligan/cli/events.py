@@ -108,7 +108,7 @@ def _print(event: Event, as_json: bool) -> None:
     at = us_to_datetime(event.at_us).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
     what = " ".join(part for part in (event.task, event.job_id) if part) or event.queue or event.worker
     attempt = f" attempt {event.attempt}" if event.attempt else ""
-    say(f"{at} {event.kind:<15} {what}{attempt}{_detail(event.detail)}", style=STYLES.get(event.kind))
+    say(f"{at} {event.kind:<15} {what}{attempt}{_detail(event.detail)}", style=STYLES.get(event.kind, ""))
 
 
 def _detail(detail: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import click
 
 from mulligan.cli.options import common, reading, run
 
-TITLES = ("id", "status", "queue", "task", ">attempts", "created", "due or ended", "last error")
+TITLES = ("id", "status", "queue", "task", ">tries", "due or ended", "last error")
 STATUSES = ("pending", "processing", "done", "failed", "cancelled")
 STYLES = {"failed": "red", "stuck": "red", "backing off": "yellow", "processing": "cyan", "done": "green"}
 LIMIT_MAX = 500
@@ -61,7 +61,6 @@ def _row(job: Any) -> list[Any]:
         job.queue,
         job.task,
         f"{job.attempts}{limit}",
-        ago(job.created_at_us, job.read_at_us),
         ago(moment_us, job.read_at_us),
         error_text(job.last_error, 80),
     ]

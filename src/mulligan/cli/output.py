@@ -18,7 +18,7 @@ import msgspec
 from mulligan.core.codec import storable_text
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
 TEXT_CHARS_MAX = 10_000
 CELL_CHARS_MAX = 300
@@ -31,11 +31,10 @@ def clean(text: object, chars_max: int = TEXT_CHARS_MAX) -> str:
     return "".join(character if character.isprintable() else repr(character)[1:-1] for character in kept)
 
 
-def say(text: object = "", *, style: str | None = None, err: bool = False) -> None:
+def say(text: object = "", *, style: str = "", err: bool = False) -> None:
     """Prints one line for a person."""
-    color = None if _colour(sys.stderr if err else sys.stdout) else False
-    shown = clean(text)
-    click.echo(click.style(shown, fg=style) if style else shown, err=err, color=color)
+    colour = is_coloured(sys.stderr if err else sys.stdout)
+    click.echo(painted(text, style, colour=colour), err=err, color=True)  # whether there is colour is decided here
 
 
 def emit(document: Any) -> None:
@@ -54,47 +53,62 @@ def plain(value: Any) -> Any:
 
 
 def table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
-    """Prints rows under their titles; a column whose title begins with ">" is set to the right."""
-    console().print(make_table(titles, rows))
+    """Prints rows under their titles; see table_lines."""
+    for line in table_lines(titles, rows, colour=is_coloured(sys.stdout)):
+        click.echo(line, color=True)
 
 
-def make_table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> RenderableType:
-    """The table itself, for what prints by other means."""
-    from rich.table import Table
-    from rich.text import Text
+def table_lines(titles: Sequence[str], rows: Sequence[Sequence[Cell]], *, colour: bool) -> list[str]:
+    """One line per row, in columns. ">" before a title sets its column to the right.
 
-    made = Table(box=None, pad_edge=False, header_style="bold")
-    for title in titles:
-        made.add_column(title.lstrip(">"), justify="right" if title.startswith(">") else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(_cell(cell, Text) for cell in row))
-    return made
+    Nothing is folded or cut to the width of a terminal: a program wants whole lines, and a terminal folds by itself.
+    """
+    cells = [[_cell(cell) for cell in row] for row in rows]
+    heads = [(title.lstrip(">"), "bold") for title in titles]
+    widths = [max(_width(row[place][0]) for row in [heads, *cells]) for place in range(len(titles))]
+    lines = []
+    for row in [heads, *cells]:
+        parts = []
+        for (text, style), title, width in zip(row, titles, widths, strict=True):
+            blank = " " * (width - _width(text))
+            shown = painted(text, style, colour=colour)
+            parts.append(blank + shown if title.startswith(">") else shown + blank)
+        lines.append("  ".join(parts).rstrip(" "))
+    return lines
 
 
-def _cell(cell: Cell, text: Any) -> Any:
+def _cell(cell: Cell) -> tuple[str, str]:
     value, style = cell if isinstance(cell, tuple) else (cell, "")
-    return text("" if value is None else clean(value, CELL_CHARS_MAX), style=style)
+    return "" if value is None else clean(value, CELL_CHARS_MAX), style
+
+
+def painted(text: object, style: str, *, colour: bool) -> str:
+    """A harmless text in its style, where colour is wanted."""
+    shown = clean(text)
+    if not colour or not style or not shown:
+        return shown
+    return click.style(shown, bold=True) if style == "bold" else click.style(shown, fg=style)
+
+
+def _width(text: str) -> int:
+    """How many columns of a terminal a text takes."""
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
 
 
 def console(*, err: bool = False) -> Console:
-    """A console that interprets nothing it is given. Away from a terminal it is as wide as needed: programs cut lines themselves."""
+    """A console for what is drawn again and again. It interprets nothing it is given."""
     from rich.console import Console
 
     stream = sys.stderr if err else sys.stdout
-    terminal = stream.isatty()
-    return Console(
-        file=stream,
-        force_terminal=terminal,
-        no_color=not _colour(stream),
-        width=None if terminal else 10_000,
-        markup=False,
-        highlight=False,
-        emoji=False,
-        soft_wrap=False,
-    )
+    return Console(file=stream, no_color=not is_coloured(stream), markup=False, highlight=False, emoji=False)
 
 
-def _colour(stream: Any) -> bool:
+def is_coloured(stream: Any) -> bool:
+    """Whether colour is wanted there: on a terminal, unless NO_COLOR is set."""
     return bool(stream.isatty()) and not os.environ.get("NO_COLOR")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,24 +12,13 @@ from mulligan.cli.options import common, reading, run
 
 if TYPE_CHECKING:
     from mulligan.admin import QueueStatus, Status
+    from mulligan.app import Mulligan
     from mulligan.cli.output import Cell
     from mulligan.core.contract import WorkerInfo
 
-QUEUE_TITLES = (
-    "queue",
-    ">waiting",
-    ">due",
-    ">retries",
-    ">due",
-    ">running",
-    ">stuck",
-    ">done",
-    ">failed",
-    ">cancelled",
-    "next due",
-    "longest running",
-)
-WORKER_TITLES = ("worker", "queues", ">running", ">slots", "up since", "heard of", "unknown tasks")
+QUEUE_TITLES = ("queue", ">fresh", ">retry", ">running", ">done", ">failed", "next due", "longest running")
+RARE_TITLES = ("stuck", "cancelled")  # columns that are shown where there is something in them
+WORKER_TITLES = ("worker", "queues", ">running", ">slots", "up since", "heard of")
 
 
 @click.command()
@@ -59,82 +49,75 @@ async def _status(url: str, as_json: bool, every_s: float | None) -> None:
                 await asyncio.sleep(every_s)
 
 
-async def _watch(app: Any, every_s: float) -> None:
-    from rich.console import Group
+async def _watch(app: Mulligan, every_s: float) -> None:
     from rich.live import Live
+    from rich.text import Text
 
-    from mulligan.cli.output import console, say
+    from mulligan.cli.output import console, is_coloured, say
 
-    screen = console()
-    if not screen.is_terminal:
+    if not sys.stdout.isatty():
         while True:
             _print(await app.status())
             say()
             await asyncio.sleep(every_s)
-    with Live(console=screen, auto_refresh=False) as live:
+    with Live(console=console(), auto_refresh=False) as live:
         while True:
-            live.update(Group(*_parts(await app.status())), refresh=True)
+            lines = _lines(await app.status(), colour=is_coloured(sys.stdout))
+            # A drawn line must not be longer than the terminal is wide, or the next drawing would miss its place.
+            live.update(Text("\n", no_wrap=True, overflow="crop").join(Text.from_ansi(line) for line in lines), refresh=True)
             await asyncio.sleep(every_s)
 
 
 def _print(seen: Status) -> None:
-    from mulligan.cli.output import console
+    from mulligan.cli.output import is_coloured
 
-    screen = console()
-    for part in _parts(seen):
-        screen.print(part)
+    for line in _lines(seen, colour=is_coloured(sys.stdout)):
+        click.echo(line, color=True)
 
 
-def _parts(seen: Status) -> list[Any]:
+def _lines(seen: Status, *, colour: bool) -> list[str]:
     """What there is to print: the queues, the workers, and what needs a person."""
-    from rich.text import Text
-
-    from mulligan.cli.output import clean, make_table
+    from mulligan.cli.output import painted, table_lines
     from mulligan.core.clock import datetime_to_us
 
     now_us = datetime_to_us(seen.at, "at")
-    parts: list[Any] = []
+    lines: list[str] = []
     if seen.queues:
-        parts.append(make_table(QUEUE_TITLES, [_queue_row(queue) for queue in seen.queues]))
+        rare = [name for name in RARE_TITLES if any(getattr(queue, name) for queue in seen.queues)]
+        titles = [*QUEUE_TITLES[:-2], *(f">{name}" for name in rare), *QUEUE_TITLES[-2:]]
+        lines += table_lines(titles, [_queue_row(queue, rare) for queue in seen.queues], colour=colour)
+        lines.append("(fresh and retry: due / waiting in all)")
     else:
-        parts.append(Text("No queue has jobs or settings yet."))
-    parts.append(Text())
+        lines.append("No queue has jobs or settings yet.")
+    lines.append("")
     if seen.workers:
-        parts.append(make_table(WORKER_TITLES, [_worker_row(worker, now_us) for worker in seen.workers]))
-    else:
-        parts.append(Text("No worker is alive. Start one: mulligan worker MODULE:APP", style="yellow"))
+        lines += table_lines(WORKER_TITLES, [_worker_row(worker, now_us) for worker in seen.workers], colour=colour)
+    notes = [] if seen.workers else ["No worker is alive. Start one: mulligan worker MODULE:APP"]
     for queue in seen.queues:
         if queue.paused:
-            reason = f": {queue.pause_reason}" if queue.pause_reason else ""
-            parts.append(Text(clean(f"Queue {queue.region} is paused{reason}"), style="yellow"))
-    for task in unknown_tasks(seen):
-        parts.append(
-            Text(clean(f"Task {task} is not known to a worker that was given it; it goes back for 30 s at a time"), style="yellow")
-        )
-    return parts
+            notes.append(f"Queue {queue.region} is paused" + (f": {queue.pause_reason}" if queue.pause_reason else ""))
+    notes += [f"Task {task} is not known to a worker that was given it; it goes back for 30 s at a time" for task in unknown_tasks(seen)]
+    return lines + [painted(note, "yellow", colour=colour) for note in notes]
 
 
-def _queue_row(queue: QueueStatus) -> list[Cell]:
+def _queue_row(queue: QueueStatus, rare: list[str]) -> list[Cell]:
     from mulligan.cli.job_view import short_id
     from mulligan.cli.times import seconds_text
 
     current = queue.current_job
-    longest = (
-        ""
-        if current is None
-        else f"{current.task} {short_id(current.job_id)} {seconds_text(current.running_s)}{' (retry)' if current.is_retry else ''}"
-    )
+    longest = ""
+    if current is not None:
+        retry = ", a retry" if current.is_retry else ""
+        longest = f"{current.task} {short_id(current.job_id)}, {seconds_text(current.running_s)}{retry}"
+    styles = {"stuck": "red", "cancelled": ""}
     return [
         (f"{queue.region} (paused)", "yellow") if queue.paused else queue.region,
-        queue.queue_size,
-        queue.ready,
-        queue.retry_queue_size,
-        queue.retry_ready,
+        f"{queue.ready}/{queue.queue_size}",
+        f"{queue.retry_ready}/{queue.retry_queue_size}",
         queue.running,
-        (queue.stuck, "red") if queue.stuck else 0,
         queue.done,
         (queue.failed, "red") if queue.failed else 0,
-        queue.cancelled,
+        *((getattr(queue, name), styles[name]) for name in rare),
         "" if queue.next_due_in_s is None else f"in {seconds_text(queue.next_due_in_s)}",
         longest,
     ]
@@ -150,7 +133,6 @@ def _worker_row(worker: WorkerInfo, now_us: int) -> list[Cell]:
         worker.concurrency,
         clock_time(worker.started_at_us, now_us),
         ago(worker.seen_at_us, now_us),
-        ", ".join(worker.unknown_tasks),
     ]
 
 

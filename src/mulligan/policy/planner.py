@@ -6,7 +6,8 @@ random values, so that restarts favour nobody. When a lane turns out to be empty
 owes a lane that had nothing to start, or is owed by it.
 
 Per queue, then lane, then priority level:
-- queues share the total evenly; what does not divide goes round;
+- queues share the total evenly; what does not divide goes round; a queue that could not use its share last time gets one slot to
+  try again with, and the busy ones get the rest, so that little has to be lent between queues;
 - Weighted gives the retry lane its share, the strict strategies give one lane everything and the other what is left over;
 - inside a lane urgent comes first, but raised and normal jobs have a small share that is theirs.
 The asks add up to the total. What an ask cannot use is lent to the others by the store (core/lending).
@@ -60,6 +61,7 @@ class QueuePlan:
         self._retries = Account(queue.claim.retry_share, rng) if isinstance(queue.claim, Weighted) else None
         lanes: tuple[Lane | None, ...] = (None,) if isinstance(queue.claim, Fifo) else LANES
         self._asked: dict[Lane | None, int] = {}
+        self.busy = True  # it could use its share of the last claim
         self._levels = {lane: {level: Account(share, rng) for level, share in LEVEL_SHARES.items()} for lane in lanes}
 
     def asks(self, share: int) -> list[Ask]:
@@ -102,6 +104,9 @@ class QueuePlan:
             for level, account in self._levels[lane].items():
                 account.started(len(members), sum(job.priority == level for job in members))
                 account.forget()
+        asked = sum(self._asked.values())
+        if asked or jobs:  # a queue that had no share and got nothing has shown nothing
+            self.busy = len(jobs) >= asked
         if self._retries is None:
             return list(jobs)
         line = _by_credit(self._retries, lanes["fresh"], lanes["retry"])
@@ -125,23 +130,36 @@ class LanePlanner:
             return []
         plans = list(self._plans.values())
         plans = plans[self._turn :] + plans[: self._turn]
-        each, over = divmod(total, len(plans))
         # The next claim begins behind those that got one more; where it divides evenly, lending still has to go round.
-        self._turn = (self._turn + max(over, 1)) % len(plans)
-        return [ask for place, plan in enumerate(plans) for ask in plan.asks(each + (place < over))]
+        self._turn = (self._turn + max(total % len(plans), 1)) % len(plans)
+        shares = _even(total, len(plans))
+        busy = [place for place, plan in enumerate(plans) if plan.busy] or list(range(len(plans)))
+        idle = [place for place in range(len(plans)) if place not in busy and shares[place] > 1]
+        extra = _even(sum(shares[place] - 1 for place in idle), len(busy))
+        for place in idle:
+            shares[place] = 1
+        for place, more in zip(busy, extra, strict=True):
+            shares[place] += more
+        return [ask for share, plan in zip(shares, plans, strict=True) for ask in plan.asks(share)]
 
     def interleave(self, jobs: Iterable[Job]) -> list[Job]:
         """The jobs of a claim in the order in which they shall start: queues in turn, and inside each its lanes by credit.
 
         Call it once per claim, with all its jobs: it is where the accounts learn what was started.
         """
-        by_queue: dict[str, list[Job]] = {}
+        by_queue: dict[str, list[Job]] = {name: [] for name in self._plans}
         for job in jobs:
             by_queue.setdefault(job.queue, []).append(job)
         lines = [self._plans[name].start_order(line) if name in self._plans else line for name, line in by_queue.items()]
         if len(lines) == 1:
             return lines[0]
         return [line[place] for place in range(max(map(len, lines), default=0)) for line in lines if place < len(line)]
+
+
+def _even(total: int, parts: int) -> list[int]:
+    """The total in parts that differ by one at most, the larger ones first."""
+    each, over = divmod(total, parts)
+    return [each + (place < over) for place in range(parts)]
 
 
 def _by_credit(account: Account, fresh: list[Job], retry: list[Job]) -> list[Job]:

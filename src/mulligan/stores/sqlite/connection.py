@@ -34,6 +34,18 @@ _NETWORK_FILESYSTEMS = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", 
 def create_file(path: Path) -> None:
     """Makes an empty file that only this user may read, if there is none; refuses a place where a database cannot live."""
     check_version()
+    try:
+        _check_place(path)
+        # Never opened and closed when it is there already: closing any descriptor of a file drops all of this process's locks on it.
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        if not os.access(path, os.W_OK):
+            raise BadSetting(f"this user may not write {path}; give it the right to, or choose another path") from None
+    except OSError as problem:
+        raise _cannot_write(path.parent, problem) from problem
+
+
+def _check_place(path: Path) -> None:
     if path.is_dir():
         raise BadSetting(f"{path} is a folder; give the path of a file in it, for example {path / 'jobs.db'}")
     if not path.parent.is_dir():
@@ -43,14 +55,6 @@ def create_file(path: Path) -> None:
         raise BadSetting(
             f"{path} lies on a network file system ({filesystem}), where SQLite's locks do not hold; put the file on a local disk"
         )
-    try:
-        # Never opened and closed when it is there already: closing any descriptor of a file drops all of this process's locks on it.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    except FileExistsError:
-        if not os.access(path, os.W_OK):
-            raise BadSetting(f"this user may not write {path}; change its rights, or choose another path") from None
-    except OSError as problem:
-        raise _cannot_write(path.parent, problem) from problem
 
 
 def _cannot_write(folder: Path, problem: OSError) -> MulliganError:

@@ -100,7 +100,7 @@ class _Batch:
         self._changes = changes
         [text] = transaction.row(_STATES, (to_json(sorted({change.job_id for change in changes})),))
         self._states = {state.id: state for state in _states_decoder.decode(text)}
-        self._group: dict[str, Params] = {}  # rows to write, by job
+        self._group: list[Params] = []  # rows to write, of different jobs
         self._records: list[Params] = []
         self._events: list[Event] = []
         self._long_lived: set[int] = set()  # jobs that may have more records than are kept
@@ -150,9 +150,8 @@ class _Batch:
         if status == "pending" and state.cancel_requested and not requeued:
             status = "cancelled"  # Cancel wins over every way back to pending, except an operator's.
         run_at_us = self._now_us + change.delay_us if status == "pending" else None
-        if change.job_id in self._group:
-            self._write_group()
-        self._group[change.job_id] = _row_of(change, state.status, state.fence, status, run_at_us, requeued=requeued)
+        # No job is twice in a group: after one change only a Dead guard can hold, and that one writes the group first.
+        self._group.append(_row_of(change, state.status, state.fence, status, run_at_us, requeued=requeued))
         state.status, state.run_at_us, state.generation, state.settle_id = status, run_at_us, change.generation, change.settle_id
         state.lease_expires_at_us = None
         state.cancel_requested = 0 if requeued else state.cancel_requested
@@ -163,8 +162,7 @@ class _Batch:
                 self._long_lived.add(state.seq)
 
     def _write_group(self) -> None:
-        rows = list(self._group.values())
-        self._group.clear()
+        rows, self._group = self._group, []
         if _apply(self._transaction, rows) != len(rows):
             raise RuntimeError("rows changed inside a transaction that holds the write lock; this is a bug in the SQLite store")
 
