@@ -147,7 +147,7 @@ class Admin:
         return Status(
             at=us_to_datetime(stats.now_us),
             queues=[_queue_status(queue, stats.now_us, reasons.get(queue.queue, "")) for queue in stats.queues],
-            workers=[worker for worker in workers if stats.now_us - worker.seen_at_us <= WORKER_SEEN_US],
+            workers=[worker for worker in workers if not worker.stopped and stats.now_us - worker.seen_at_us <= WORKER_SEEN_US],
         )
 
 

@@ -8,14 +8,15 @@ from typing import Any
 
 from mulligan.core.change import Grip
 from mulligan.core.clock import Clock, seconds_to_us
-from mulligan.core.codec import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, encode_result, storable_text
+from mulligan.core.codec import encode_result
 from mulligan.core.contract import Signals, Store
 from mulligan.core.events import events_of
 from mulligan.core.ids import new_id
-from mulligan.core.job import ErrorInfo, Job
-from mulligan.core.outcome import Outcome, Raised, Released, Snoozed, Succeeded
+from mulligan.core.job import Job
+from mulligan.core.outcome import Outcome, Raised, Released, Ruling, Snoozed, Succeeded
 from mulligan.observe.bus import EventBus
 from mulligan.policy.decide import decide
+from mulligan.policy.error_info import reported
 from mulligan.policy.retry import RetryPolicy
 
 
@@ -63,17 +64,11 @@ class Lease:
         after: float | None = None,
     ) -> bool:
         """The attempt failed: retried by the job's policy (or `after` seconds), or given up at once with retry=False."""
-        error = ErrorInfo(
-            type=storable_text(exception_type, 200),
-            message=storable_text(message, MESSAGE_CHARS_MAX),
-            code=None if code is None else storable_text(str(code), 100),
-            traceback=None if traceback is None else storable_text(traceback[-TRACEBACK_CHARS_MAX:], TRACEBACK_CHARS_MAX),
-            fingerprint=storable_text(exception_type, 200),
-            at_us=await self._store.now_us(),
-        )
+        now_us = await self._store.now_us()
+        error = reported(message, now_us, exception_type=exception_type, code=code, traceback=traceback)
         after_us = None if after is None else seconds_to_us(after, "after")
-        ruling = "retry" if retry else "give_up"
-        return await self._settle(Raised(error=error, ruling=ruling, rule="failed by hand", after_us=after_us))  # type: ignore[arg-type]
+        ruling: Ruling = "retry" if retry else "give_up"
+        return await self._settle(Raised(error=error, ruling=ruling, rule="failed by hand", after_us=after_us))
 
     async def snooze(self, seconds: float, message: str = "") -> bool:
         """Not now: due again in `seconds`, without spending a retry."""

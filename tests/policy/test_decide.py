@@ -412,9 +412,7 @@ def test_why_names_the_jitter_and_its_choice() -> None:
     """The sentence a newcomer reads: limit, formula, jitter, choice."""
     change = settle(make_job(attempts=2, failures=1), BAD, RetryPolicy(), rng=Random(1))
     chosen = change.delay_us / SECOND_US
-    assert change.why == (
-        f"failure 2 of at most 4 executions: exponential 1 s x 2^(2-1) = 2 s, full jitter chose {chosen * 1_000:.3g} ms"
-    )
+    assert change.why == (f"failure 2 of at most 4 executions: exponential 1 s x 2^(2-1) = 2 s, full jitter chose {chosen * 1_000:.3g} ms")
     assert 0 < chosen < 1
 
 

@@ -76,7 +76,15 @@ def test_types_are_named_in_full(error: BaseException, name: str) -> None:
 
 @pytest.mark.parametrize(
     ("code", "expected"),
-    [("404", "404"), (404, "404"), (None, None), (True, None), (4.5, None), (["x"], None), ("c" * 300, "c" * 200 + "… (300 characters in all)")],
+    [
+        ("404", "404"),
+        (404, "404"),
+        (None, None),
+        (True, None),
+        (4.5, None),
+        (["x"], None),
+        ("c" * 300, "c" * 200 + "… (300 characters in all)"),
+    ],
 )
 def test_codes_are_texts_or_whole_numbers(code: Any, expected: str | None) -> None:
     """error.code is Fail's, or the exception's own if it is a text or a whole number."""

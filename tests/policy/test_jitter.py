@@ -125,7 +125,8 @@ def test_percent_reads_spaces_and_decimals() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["Full", "random", "", "percent", "percent()", "percent(0)", "percent(101)", "percent(-5)", "percent(nan)", "percent(25)x", "full "]
+    "name",
+    ["Full", "random", "", "percent", "percent()", "percent(0)", "percent(101)", "percent(-5)", "percent(nan)", "percent(25)x", "full "],
 )
 def test_a23_unknown_names_are_refused(name: str) -> None:
     """A23: an unknown jitter is an error when the policy is made, not silently none."""

@@ -40,7 +40,10 @@ def test_queue_keeps_its_settings() -> None:
     ("fields", "message"),
     [
         ({"claim": "fifo"}, "queue q: claim must be Weighted(...), RetryFirst(), FreshFirst() or Fifo(), not 'fifo'"),
-        ({"claim": Fifo}, "queue q: claim must be Weighted(...), RetryFirst(), FreshFirst() or Fifo(), not <class 'mulligan.policy.lanes.Fifo'>"),
+        (
+            {"claim": Fifo},
+            "queue q: claim must be Weighted(...), RetryFirst(), FreshFirst() or Fifo(), not <class 'mulligan.policy.lanes.Fifo'>",
+        ),
         ({"retry": 3}, "queue q: retry must be a RetryPolicy, not 3"),
         ({"hold_slot_up_to": -1}, "queue q: hold_slot_up_to must be a number of seconds from 0 to 3600, not -1"),
         ({"hold_slot_up_to": 3_601}, "queue q: hold_slot_up_to must be a number of seconds from 0 to 3600, not 3601"),

@@ -23,9 +23,7 @@ TWO_QUEUES = [("a", "fresh"), ("a", "retry"), ("b", "fresh"), ("b", "retry")]
         (6, [-3, 2], [10, 10], [4, 2]),  # less than nothing is nothing
     ],
 )
-def test_guaranteed_first_then_in_the_order_of_the_asks(
-    total: int, guaranteed: list[int], available: list[int], takes: list[int]
-) -> None:
+def test_guaranteed_first_then_in_the_order_of_the_asks(total: int, guaranteed: list[int], available: list[int], takes: list[int]) -> None:
     """Each ask has its own share; what is left goes to the first that can use it."""
     assert allot(total, guaranteed, available) == takes
     assert allot(total, guaranteed, available, [("q", place) for place in range(len(takes))]) == takes
@@ -56,7 +54,9 @@ def test_shares_are_lent_inside_the_lane_and_the_queue_first(
     assert allot(10, guaranteed, available, groups) == takes
 
 
-@given(st.integers(0, 60), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 40), st.sampled_from(TWO_QUEUES)), max_size=8), st.booleans())
+@given(
+    st.integers(0, 60), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 40), st.sampled_from(TWO_QUEUES)), max_size=8), st.booleans()
+)
 def test_nothing_is_promised_twice_or_left_idle(total: int, rows: list[tuple[int, int, tuple[str, str]]], grouped: bool) -> None:
     """All slots are used while jobs wait, none twice, and a guarantee within the total is kept."""
     guaranteed, available = [row[0] for row in rows], [row[1] for row in rows]

@@ -123,3 +123,15 @@ def test_start_up_and_shutdown_hooks_run_once_per_worker(backend: str, tmp_path:
 
     play(backend, tmp_path, scene)
     assert trail == ["up", "work", "down"]
+
+
+def test_a_worker_that_stopped_cleanly_is_no_longer_listed(backend: str, tmp_path: Path) -> None:
+    """Status counts a worker from its first beat to its last word, not until it has been silent for long."""
+
+    async def scene(stage: Stage) -> None:
+        async with stage.worker() as worker:
+            await asyncio.sleep(1)
+            assert [one.id for one in (await stage.app.status()).workers] == [worker.name]
+        assert (await stage.app.status()).workers == []
+
+    play(backend, tmp_path, scene)

@@ -151,6 +151,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     seen_at_us: int = 0  # written by the store
     unknown_tasks: tuple[str, ...] = ()
     version: str = ""
+    stopped: bool = False  # its last word: it ended cleanly
 
 
 class Listener(Protocol):

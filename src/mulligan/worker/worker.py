@@ -300,7 +300,15 @@ class Worker:
         await self.executor.close()
         for hook in self._kit.shutdown:
             await hook()
+        await self._sign_off()
         await self._tell("WORKER_STOPPED", {"unfinished": len(self._holdings)})
+
+    async def _sign_off(self) -> None:
+        """A last beat, so that nobody counts on this worker any more."""
+        try:
+            await self._store.renew([], self.settings.lease_us, msgspec.structs.replace(self._describe(), stopped=True))
+        except StoreError as error:
+            log.warning("could not sign off: %s", error)
 
     async def _wait_idle(self, limit_s: float) -> bool:
         """True once nothing runs; False when the time is over or somebody is in a hurry."""
