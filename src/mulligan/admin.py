@@ -12,7 +12,7 @@ import msgspec
 from mulligan.core.clock import Clock, us_to_datetime
 from mulligan.core.codec import MESSAGE_CHARS_MAX, check_key, storable_text
 from mulligan.core.contract import FIND_LIMIT_MAX, CancelAnswer, Query, QueueState, QueueStats, Signals, Store, WorkerInfo
-from mulligan.core.errors import BadSetting, JobNotFound, UnknownQueue
+from mulligan.core.errors import BadSetting, JobNotFound, UnknownQueue, shown
 from mulligan.core.events import Event, events_of
 from mulligan.core.ids import is_id, new_id
 from mulligan.core.job import LANES, STATUSES, Job
@@ -67,7 +67,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
         for one in self.queues:
             if one.region == queue:
                 return one
-        raise UnknownQueue(f"no queue {queue!r} has jobs or settings; known: {', '.join(q.region for q in self.queues) or 'none'}")
+        raise UnknownQueue(f"no queue {shown(queue)} has jobs or settings; known: {', '.join(q.region for q in self.queues) or 'none'}")
 
 
 class Admin:
@@ -83,14 +83,14 @@ class Admin:
         """The job with its history; JobNotFound otherwise."""
         found = await self._store.get([job_id]) if is_id(job_id) else [None]
         if found[0] is None:
-            raise JobNotFound(f"no job has the id {repr(job_id)[:80]}; finished jobs are removed after their retention")
+            raise JobNotFound(f"no job has the id {shown(job_id)}; finished jobs are removed after their retention")
         return found[0]
 
     async def jobs(self, query: Query, limit: int | None) -> AsyncIterator[Job]:
         """Jobs that match, newest first, fetched page by page."""
         check_query(query)
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
-            raise BadSetting(f"limit must be a whole number from 0, or None for all, not {limit!r}")
+            raise BadSetting(f"limit must be a whole number from 0, or None for all, not {shown(limit)}")
         after: str | None = None
         left = limit
         while left is None or left > 0:
@@ -132,7 +132,7 @@ class Admin:
             stats = await self._store.stats()
             names = sorted({*known, *(one.queue for one in stats.queues)})
             if queue not in names:
-                raise UnknownQueue(f"no queue is named {repr(queue)[:150]}; known: {', '.join(names) or 'none'}")
+                raise UnknownQueue(f"no queue is named {shown(queue)}; known: {', '.join(names) or 'none'}")
         reason, by = storable_text(reason, MESSAGE_CHARS_MAX), storable_text(by, OPERATOR_CHARS_MAX)
         state = await self._store.set_queue(queue, paused=paused, reason=reason, by=by)
         kind: Any = "QUEUE_PAUSED" if paused else "QUEUE_RESUMED"
@@ -154,9 +154,9 @@ class Admin:
 def check_query(query: Query) -> None:
     """Refuses a filter that could never match, naming what is allowed."""
     if query.status is not None and query.status not in STATUSES:
-        raise BadSetting(f"status must be one of {', '.join(STATUSES)}, not {query.status!r}")
+        raise BadSetting(f"status must be one of {', '.join(STATUSES)}, not {shown(query.status)}")
     if query.lane is not None and query.lane not in LANES:
-        raise BadSetting(f"lane must be fresh or retry, not {query.lane!r}")
+        raise BadSetting(f"lane must be fresh or retry, not {shown(query.lane)}")
 
 
 def _queue_status(stats: QueueStats, now_us: int, pause_reason: str) -> QueueStatus:

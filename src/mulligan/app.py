@@ -18,7 +18,7 @@ from mulligan.config import default_url
 from mulligan.core.clock import Clock, SystemClock, system_rng
 from mulligan.core.codec import check_name
 from mulligan.core.contract import CancelAnswer, Query, QueueState, Store
-from mulligan.core.errors import BadSetting, IllegalMove
+from mulligan.core.errors import BadSetting, IllegalMove, shown
 from mulligan.core.events import Event
 from mulligan.core.ids import new_id
 from mulligan.core.job import Job, NewJob
@@ -39,11 +39,11 @@ from mulligan.sync import SyncApp
 from mulligan.task import Task, TaskDecorator
 from mulligan.version import VERSION
 from mulligan.worker.context import Context
+from mulligan.worker.hooks import Hook, as_hook
 from mulligan.worker.perform import Middleware
 from mulligan.worker.policies import Policies
 from mulligan.worker.registry import DEFAULT_QUEUE, Registry, TaskDef, define
 from mulligan.worker.settings import WorkerSettings
-from mulligan.worker.hooks import Hook, as_hook
 from mulligan.worker.worker import Equipment, Worker
 
 P = ParamSpec("P")
@@ -174,7 +174,7 @@ class Mulligan:
         priority: int = 0,
         tags: Sequence[str] = (),
     ) -> Any:
-        """Registers a function as a task: `@app.task` or `@app.task(queue=..., retry=..., timeout=..., priority=..., name=..., tags=...)`."""
+        """Registers a function as a task: `@app.task`, or `@app.task(queue=..., retry=..., timeout=...)` with its defaults."""
         defaults = task_defaults(queue, retry, timeout, priority, tags, base=self._retry)
 
         def register(given: Callable[..., Any]) -> Task[Any, Any, Any]:
@@ -206,7 +206,7 @@ class Mulligan:
         """Sets how queues are served: claim strategy, retry policy, held slots."""
         for queue in queues:
             if not isinstance(queue, Queue):
-                raise BadSetting(f"app.queues takes Queue(...) values, not {queue!r}")
+                raise BadSetting(f"app.queues takes Queue(...) values, not {shown(queue)}")
             self._queues[queue.name] = queue
         self._builder.forget_policies()
         self._planners.clear()

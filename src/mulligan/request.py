@@ -10,7 +10,7 @@ import msgspec
 
 from mulligan.core.clock import datetime_to_us, seconds_to_us
 from mulligan.core.codec import check_key, check_name, encode_payload
-from mulligan.core.errors import BadSetting, WrongArguments
+from mulligan.core.errors import BadSetting, WrongArguments, shown
 from mulligan.core.job import PRIORITIES, NewJob
 from mulligan.core.schedule import MISSED, Missed, Schedule
 from mulligan.policy.queues import Queue
@@ -57,34 +57,36 @@ def check_timeout(timeout: float | None) -> int | None:
 
 
 def check_priority(priority: object) -> int:
+    """One of the three levels; BadSetting otherwise."""
     if priority not in PRIORITIES or isinstance(priority, bool) or not isinstance(priority, int):
-        raise BadSetting(f"priority must be 0 (normal), 1 (raised) or 2 (urgent), not {priority!r}")
+        raise BadSetting(f"priority must be 0 (normal), 1 (raised) or 2 (urgent), not {shown(priority)}")
     return priority
 
 
 def check_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    """The tags as they are stored; BadSetting if there are too many or one is no text."""
     if isinstance(tags, str) or not isinstance(tags, Sequence) or len(tags) > TAGS_MAX:
-        raise BadSetting(f"tags must be a list of at most {TAGS_MAX} texts, not {repr(tags)[:80]}")
+        raise BadSetting(f"tags must be a list of at most {TAGS_MAX} texts, not {shown(tags)}")
     return tuple(check_key(tag, "tag") for tag in tags)
 
 
 def check_retry(retry: object) -> None:
     """BadSetting for what is neither a policy nor None."""
     if retry is not None and not isinstance(retry, RetryPolicy):
-        raise BadSetting(f"retry must be a RetryPolicy(...), such as RetryPolicy(max_retries=5), not {repr(retry)[:80]}")
+        raise BadSetting(f"retry must be a RetryPolicy(...), such as RetryPolicy(max_retries=5), not {shown(retry)}")
 
 
 def check_queues(queues: Sequence[str]) -> list[str]:
     """The names of the queues a worker shall serve: at least one."""
     if isinstance(queues, str) or not isinstance(queues, Sequence) or not queues:
-        raise BadSetting(f"queues must be a list of at least one queue name, or left out for all, not {repr(queues)[:80]}")
+        raise BadSetting(f"queues must be a list of at least one queue name, or left out for all, not {shown(queues)}")
     return [check_name(name, "queue") for name in queues]
 
 
 def check_claim(limit: object, lease: float) -> int:
     """The lease of a claim by hand in microseconds, if its bounds make sense."""
     if isinstance(limit, bool) or not isinstance(limit, int) or not 1 <= limit <= CLAIM_MAX:
-        raise BadSetting(f"limit must be a whole number from 1 to {CLAIM_MAX}, not {limit!r}")
+        raise BadSetting(f"limit must be a whole number from 1 to {CLAIM_MAX}, not {shown(limit)}")
     lease_us = seconds_to_us(lease, "lease")
     if lease_us == 0:
         raise BadSetting("lease must be greater than 0 seconds: a claim without a lease could be taken over at once")
@@ -94,10 +96,10 @@ def check_claim(limit: object, lease: float) -> int:
 def check_jobs(jobs: object) -> None:
     """BadSetting unless these are jobs to insert: most often somebody called enqueue in place of job."""
     if not isinstance(jobs, Sequence) or isinstance(jobs, str):
-        raise BadSetting(f"enqueue_many takes a list of jobs, such as [task.job(1), task.job(2)], not {repr(jobs)[:80]}")
+        raise BadSetting(f"enqueue_many takes a list of jobs, such as [task.job(1), task.job(2)], not {shown(jobs)}")
     for job in jobs:
         if not isinstance(job, NewJob):
-            raise BadSetting(f"enqueue_many takes jobs made by task.job(...), not {repr(job)[:80]}")
+            raise BadSetting(f"enqueue_many takes jobs made by task.job(...), not {shown(job)}")
 
 
 def task_defaults(
@@ -187,9 +189,9 @@ def build_schedule(job: NewJob, interval: float, name: str, missed: Missed) -> S
     """The schedule that makes such a job at every tick."""
     interval_us = seconds_to_us(interval, "interval")
     if interval_us < INTERVAL_MIN_US:
-        raise BadSetting(f"interval must be at least {INTERVAL_MIN_US / 1e6} seconds, not {interval!r}")
+        raise BadSetting(f"interval must be at least {INTERVAL_MIN_US / 1e6} seconds, not {shown(interval)}")
     if missed not in MISSED:
-        raise BadSetting(f"missed must be one of {', '.join(MISSED)}, not {missed!r}")
+        raise BadSetting(f"missed must be one of {', '.join(MISSED)}, not {shown(missed)}")
     if job.eta_us is not None or job.delay_us or job.unique_key is not None:
         raise BadSetting("a schedule's jobs take no delay, eta or unique_key: each tick makes its own job, due at once")
     return Schedule(name=check_name(name, "schedule"), job=job, interval_us=interval_us, missed=missed)

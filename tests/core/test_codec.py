@@ -267,3 +267,15 @@ def test_storable_text_marks_what_it_cuts() -> None:
     """A cut text says how long it was."""
     assert storable_text("x" * 5_000, 10) == "x" * 10 + "… (5,000 characters in all)"
     assert storable_text("a\0b\ud800c", 10) == "a\N{REPLACEMENT CHARACTER}b?c"
+
+
+def test_a_bad_value_that_has_no_text_is_still_refused_with_a_message() -> None:
+    """An integer of 5,000 digits and a value whose repr raises are named in the message without failing it."""
+
+    class Shy:
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    for value in (10**5_000, Shy()):
+        with pytest.raises(BadSetting, match="cannot be shown"):
+            check_name(value, "queue")

@@ -56,8 +56,17 @@ def test_a_failing_subscriber_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
 def test_counters_and_rates_follow_the_events() -> None:
     """Throughput, failure rate, retry volume and latency can be read from the snapshot (P08)."""
     metrics = Metrics()
-    for kind, detail in [("ENQUEUED", {}), ("CLAIM_SUCCESS", {}), ("FAILED", {"final": False}), ("RETRY_SCHEDULED", {}), ("CLAIM_SUCCESS", {}),
-                         ("COMPLETED", {}), ("CLAIM_SUCCESS", {}), ("FAILED", {"final": True})]:  # fmt: skip
+    story: list[tuple[str, dict[str, object]]] = [
+        ("ENQUEUED", {}),
+        ("CLAIM_SUCCESS", {}),
+        ("FAILED", {"final": False}),
+        ("RETRY_SCHEDULED", {}),
+        ("CLAIM_SUCCESS", {}),
+        ("COMPLETED", {}),
+        ("CLAIM_SUCCESS", {}),
+        ("FAILED", {"final": True}),
+    ]
+    for kind, detail in story:
         metrics.on_event(event(kind, queue="q", ran_us=30_000, detail=detail))
     numbers = metrics.snapshot()
     assert [numbers[name] for name in ("submitted", "claimed", "completed", "failed", "retried", "dead")] == [1, 3, 1, 2, 1, 1]

@@ -218,15 +218,15 @@ def test_a22_none_means_left_out() -> None:
     assert Polynomial(None).filled() == Polynomial(1, 2, 900)
     assert Constant(None).filled() == Constant(5)
     assert Delays(4).filled() == Delays(4)
-    assert custom(len).filled().cap == 900
+    assert custom(abs).filled().cap == 900
 
 
 def test_ceiling_leaves_jitter_room_where_there_is_no_cap() -> None:
     """A constant and a list have no cap of their own: the default one, or their longest delay, bounds their jitter."""
     assert [Constant(30).ceiling, Constant(5_000).ceiling] == [900, 5_000]
     assert [Delays(1, 30).ceiling, Delays(1, 5_000).ceiling] == [900, 5_000]
-    assert [Exponential(cap=60).ceiling, Custom(len, 60).ceiling] == [60, 60]  # type: ignore[arg-type]
-    assert [Exponential(5).start, Linear(4).start, Delays(3, 4).start, custom(len).start, custom(len, 0.5).start] == [5, 4, 3, 1, 0.5]
+    assert [Exponential(cap=60).ceiling, Custom(abs, 60).ceiling] == [60, 60]
+    assert [Exponential(5).start, Linear(4).start, Delays(3, 4).start, custom(abs).start, custom(abs, 0.5).start] == [5, 4, 3, 1, 0.5]
 
 
 @pytest.mark.parametrize(

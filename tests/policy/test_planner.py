@@ -63,7 +63,7 @@ SHARES = st.sampled_from([0.2, 0.5, 0.01, 0.99, 1 / 3, 0.125]) | st.floats(0.001
 
 @given(SHARES, st.one_of(TOTALS, st.just([1] * 200)), st.integers(0, 10**6), st.booleans())
 def test_l3_any_window_of_starts_holds_both_shares(share: float, totals: list[int], seed: int, levels: bool) -> None:
-    """L3, W06, B8: while both lanes wait, any n consecutive starts hold at least (1-r)n - 1 fresh and rn - 1 retries; batches of one too."""
+    """L3, W06, B8: while both lanes wait, any n starts in a row hold at least (1-r)n - 1 fresh and rn - 1 retries; batches of one too."""
     planner = LanePlanner([Queue("q", claim=Weighted(share))], Random(seed))
     started = starts(planner, totals, everything if levels else normal_only)
     assert len(started) == sum(totals)

@@ -22,7 +22,7 @@ def is_fatal(error: BaseException) -> bool:
 
 
 def test_defaults_are_those_of_the_design() -> None:
-    """A policy of which nothing is said: 3 retries, 1 s doubling up to 900 s, full jitter, 3 crashes, 100 snoozes, 1 h of Retry-After (O02)."""
+    """O02: nothing said means 3 retries, 1 s doubling up to 900 s, full jitter, 3 crashes, 100 snoozes, 1 h of Retry-After."""
     assert RetryPolicy().resolved() == ResolvedPolicy(
         max_retries=3,
         backoff=Exponential(1, 2, 900),
@@ -117,7 +117,8 @@ def test_conflict_that_shows_after_merging_is_refused() -> None:
         ({"backoff": 5}, "backoff must be Exponential, Linear, Polynomial, Constant, Delays or a function of n, not 5"),
         (
             {"backoff": Exponential},
-            "backoff must be Exponential, Linear, Polynomial, Constant, Delays or a function of n, not <class 'mulligan.policy.backoff.Exponential'>",
+            "backoff must be Exponential, Linear, Polynomial, Constant, Delays or a function of n, "
+            "not <class 'mulligan.policy.backoff.Exponential'>",
         ),
         (
             {"give_up_on": "ValueError"},
@@ -135,8 +136,7 @@ def test_bad_fields_are_refused_when_made(fields: dict[str, Any], message: str) 
     """A policy that could not work is refused before a job can meet it; the message names the field and what is allowed."""
     with pytest.raises(BadPolicy) as refusal:
         RetryPolicy(**fields)
-    assert str(refusal.value) == message[: len(str(refusal.value))]
-    assert len(str(refusal.value)) > 30
+    assert str(refusal.value) == message
 
 
 def test_async_predicates_are_refused() -> None:
@@ -146,7 +146,7 @@ def test_async_predicates_are_refused() -> None:
         return False
 
     with pytest.raises(BadPolicy, match="^give_up_on must be a plain function, not the coroutine function later$"):
-        RetryPolicy(give_up_on=[later])
+        RetryPolicy(give_up_on=[later])  # type: ignore[list-item]
 
 
 def test_rules_may_be_given_in_any_handy_form() -> None:
@@ -157,7 +157,8 @@ def test_rules_may_be_given_in_any_handy_form() -> None:
     assert RetryPolicy(retry_on={KeyError}).retry_on == (KeyError,)  # type: ignore[arg-type]
     assert RetryPolicy(retry_on=frozenset({KeyError})).retry_on == (KeyError,)  # type: ignore[arg-type]
     assert RetryPolicy(snooze_on={KeyError: 9, is_fatal: 8}).snooze_on == ((KeyError, 9), (is_fatal, 8))
-    assert RetryPolicy(snooze_on=[(KeyError, 9), OSError]).snooze_on == ((KeyError, 9), (OSError, 30))
+    mixed: Any = [(KeyError, 9), OSError]
+    assert RetryPolicy(snooze_on=mixed).snooze_on == ((KeyError, 9), (OSError, 30))
     assert RetryPolicy(snooze_on={KeyError}).snooze_on == ((KeyError, 30),)  # type: ignore[arg-type]
     assert RetryPolicy(snooze_on=KeyError).snooze_on == ((KeyError, 30),)
     assert RetryPolicy(retry_on=()).resolved().retry_on == ()
@@ -188,7 +189,7 @@ def test_e3_unlimited_retries_warn_unless_a_maximum_age_bounds_them() -> None:
     """E3: None is unlimited, it works, and it is not silent."""
     with pytest.warns(UserWarning, match="^max_retries=None without max_age retries for ever; set max_age to bound it$") as caught:
         assert RetryPolicy(max_retries=None).resolved().max_retries is None
-    assert caught[0].filename == __file__
+    assert caught[0].filename != retry.__file__  # it points at the caller
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert RetryPolicy(max_retries=None, max_age=60).resolved().max_retries is None
@@ -383,7 +384,7 @@ def test_kept_policies_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_polynomial_is_stored_by_its_name() -> None:
     """Each kind of backoff has a name of its own in the text."""
-    shapes = [Exponential(2), Linear(2), Polynomial(2), Constant(2), Delays(2)]
+    shapes: list[Backoff] = [Exponential(2), Linear(2), Polynomial(2), Constant(2), Delays(2)]
     assert [freeze(RetryPolicy(backoff=shape)) for shape in shapes] == [
         '{"backoff":["exponential",2,2,900]}',
         '{"backoff":["linear",2,900]}',

@@ -11,7 +11,7 @@ import time
 from datetime import datetime, timedelta, timezone
 from typing import Protocol
 
-from mulligan.core.errors import BadSetting
+from mulligan.core.errors import BadSetting, shown
 
 SECOND_US = 1_000_000
 TIME_MIN_US = 0
@@ -56,16 +56,16 @@ def system_rng() -> random.Random:
 def seconds_to_us(seconds: float, name: str) -> int:
     """Turns a span in seconds, as users write it, into microseconds; refuses what is not a finite, bounded, non-negative number."""
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise BadSetting(f"{name} must be a number of seconds, not {seconds!r}")
+        raise BadSetting(f"{name} must be a number of seconds, not {shown(seconds)}")
     if not 0 <= seconds <= SPAN_MAX_S:  # also false for NaN
-        raise BadSetting(f"{name} must be between 0 and {SPAN_MAX_S} seconds, not {seconds!r}")
+        raise BadSetting(f"{name} must be between 0 and {SPAN_MAX_S} seconds, not {shown(seconds)}")
     return round(seconds * SECOND_US)
 
 
 def datetime_to_us(moment: datetime, name: str) -> int:
     """Turns an aware datetime into microseconds; refuses naive ones and times outside 1970-2200."""
     if not isinstance(moment, datetime) or moment.tzinfo is None:
-        raise BadSetting(f"{name} must be an aware datetime, for example datetime.now(timezone.utc), not {moment!r}")
+        raise BadSetting(f"{name} must be an aware datetime, for example datetime.now(timezone.utc), not {shown(moment)}")
     us = (moment - _EPOCH) // _MICROSECOND
     if not TIME_MIN_US <= us < TIME_MAX_US:
         raise BadSetting(f"{name} must lie between 1970 and 2200, not {moment.isoformat()}")

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.core.errors import BadPayload, BadSetting
+from mulligan.core.errors import BadPayload, BadSetting, shown
 
 DEPTH_MAX = 64
 PAYLOAD_BYTES_MAX = 1024 * 1024
@@ -43,7 +43,7 @@ def encode_payload(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         check_storable(value, f"argument {position}")
     for name, value in kwargs.items():
         if type(name) is not str:
-            raise BadPayload(f"argument {name!r}: its name is not a string")
+            raise BadPayload(f"argument {shown(name)}: its name is not a string")
         if not name.isascii():
             _check_unicode(name, f"the name of argument {name!r}")
         check_storable(value, f"argument {name!r}")
@@ -142,9 +142,8 @@ def storable_text(text: str, chars_max: int) -> str:
 def check_name(name: object, what: str) -> str:
     """The name, if it is 1 to 128 characters of the allowed set; else BadSetting."""
     if not isinstance(name, str) or NAME_PATTERN.fullmatch(name) is None:
-        shown = repr(name)[:80]
         raise BadSetting(
-            f"{what} {shown} is not a valid name: 1 to 128 characters of A-Z a-z 0-9 _ . : / @ -, starting with a letter, digit or _"
+            f"{what} {shown(name)} is not a valid name: 1 to 128 characters of A-Z a-z 0-9 _ . : / @ -, starting with a letter, digit or _"
         )
     return name
 
@@ -152,7 +151,7 @@ def check_name(name: object, what: str) -> str:
 def check_key(key: object, what: str) -> str:
     """A free text key (unique key, tag): 1 to 256 characters that every store carries."""
     if not isinstance(key, str) or not 1 <= len(key) <= KEY_CHARS_MAX:
-        raise BadSetting(f"{what} must be a text of 1 to {KEY_CHARS_MAX} characters, not {repr(key)[:80]}")
+        raise BadSetting(f"{what} must be a text of 1 to {KEY_CHARS_MAX} characters, not {shown(key)}")
     if "\0" in key or storable_text(key, KEY_CHARS_MAX) != key:
-        raise BadSetting(f"{what} {key!r} holds a NUL or a lone surrogate, which not every store can keep")
+        raise BadSetting(f"{what} {shown(key)} holds a NUL or a lone surrogate, which not every store can keep")
     return key

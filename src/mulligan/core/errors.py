@@ -27,6 +27,16 @@ JobSignal (a wish of the handler, not an error; raise it or return it)
 
 from __future__ import annotations
 
+SHOWN_CHARS_MAX = 80
+
+
+def shown(value: object) -> str:
+    """A bad value as a message shows it: bounded, and never a reason to fail itself (a huge int has no text)."""
+    try:
+        return repr(value)[:SHOWN_CHARS_MAX]
+    except Exception as problem:  # noqa: BLE001 - the repr of a stranger
+        return f"a {type(value).__name__} that cannot be shown ({type(problem).__name__})"
+
 
 class MulliganError(Exception):
     """Base of every error mulligan raises."""
@@ -104,7 +114,7 @@ class SchemaMismatch(StoreError):
     """The store's schema is not the one this version of mulligan speaks."""
 
 
-class JobSignal(Exception):  # noqa: N818 - a wish, not an error
+class JobSignal(Exception):
     """What a handler may raise or return to choose what happens to its job."""
 
 

@@ -108,15 +108,21 @@ def decide(
         )
     case = Case(job, policy.filled(), max(signals.now_us, job.read_at_us), rng)
     fate = _FATES[type(outcome)](case, outcome)
+    by = outcome.by or worker if isinstance(outcome, Requeued) else worker
+    change = _change(job, fate, _guard(job, outcome), settle_id, by, started_at_us)
+    return change if started_at_us is None else msgspec.structs.replace(change, ran_us=max(0, signals.now_us - started_at_us))
+
+
+def _change(job: Job, fate: Fate, guard: Guard, settle_id: str, worker: str, started_at_us: int | None) -> Change:
+    """The full field set of the job's next state, and the record of how it came to it."""
     counters = {**next_fields(job), **fate.counters}
     why = storable_text(fate.why, WHY_CHARS_MAX)
-    by = outcome.by or worker if isinstance(outcome, Requeued) else worker
     record = HistoryRecord(
         generation=counters["generation"],
         fence=job.fence,
         attempt=0 if fate.cause == "requeue" else job.attempts,
         outcome=fate.cause,
-        worker=by,
+        worker=worker,
         started_at_us=started_at_us,
         error=fate.error,
         delay_us=fate.delay_us if fate.status == "pending" else None,
@@ -126,7 +132,7 @@ def decide(
         job_id=job.id,
         queue=job.queue,
         task=job.task,
-        guard=_guard(job, outcome),
+        guard=guard,
         settle_id=settle_id,
         cause=fate.cause,
         status=fate.status,
@@ -141,9 +147,8 @@ def decide(
         last_delay_us=job.last_delay_us if fate.last_delay_us is UNSET else fate.last_delay_us,
         error=job.last_error if fate.error is None or _is_free(fate) else fate.error,
         record=record,
-        worker=by,
+        worker=worker,
         why=why,
-        ran_us=0 if started_at_us is None else max(0, signals.now_us - started_at_us),
     )
 
 

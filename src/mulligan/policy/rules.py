@@ -8,7 +8,7 @@ from typing import Any
 from mulligan.core.errors import BadPolicy
 from mulligan.policy.checks import checked_function, checked_seconds, name_of, shown
 
-Rule = type[BaseException] | Callable[[BaseException], bool]  # an exception class, or a predicate on the current exception
+Rule = type[BaseException] | Callable[[Any], bool]  # an exception class, or a predicate on the current exception
 SNOOZE_DEFAULT_S = 30
 
 

@@ -116,7 +116,7 @@ class Committer:
                     continue
                 await self._write_halves(batch, error)
                 return
-            except Exception as error:  # a driver's own error, such as a value it cannot encode
+            except Exception as error:  # noqa: BLE001 - a driver's own error, such as a value it cannot encode
                 await self._write_halves(batch, error)
                 return
             self._health.ok()

@@ -238,7 +238,7 @@ class Executor:
             value = await self._performer.call(task, run.context)
         except GeneratorExit:
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
             run.in_handler = False
             return self._after_error(run, error)
         run.in_handler = False

@@ -51,7 +51,7 @@ def in_own_context(handler: Coroutine[Any, Any, Any], context: contextvars.Conte
         except GeneratorExit:
             handler.close()
             raise
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - it is thrown into the handler, whose business it is
             value = error
             step = handler.throw
 

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from mulligan.core.codec import check_name
-from mulligan.core.errors import BadSetting, UnknownTask, WrongArguments
+from mulligan.core.errors import BadSetting, UnknownTask, WrongArguments, shown
 from mulligan.policy.retry import RetryPolicy
 from mulligan.worker.context import Context
 
@@ -48,11 +48,11 @@ class TaskDef(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 def define(name: str | None, function: Callable[..., Any], **defaults: Any) -> TaskDef:
     """The definition of a task from its function: whether it is async, wants the context, and what it can be called with."""
     if not callable(function):
-        raise BadSetting(f"a task must be a function, not {function!r}")
+        raise BadSetting(f"a task must be a function, not {shown(function)}")
     try:
         signature = inspect.signature(function)
     except ValueError:
-        raise BadSetting(f"the arguments of {function!r} cannot be read; make it a task through a function of your own") from None
+        raise BadSetting(f"the arguments of {shown(function)} cannot be read; make it a task through a function of your own") from None
     parameters = list(signature.parameters.values())
     wants_context = bool(parameters) and _is_context(function, parameters[0])
     if wants_context:
@@ -74,7 +74,7 @@ def _is_context(function: Callable[..., Any], first: inspect.Parameter) -> bool:
     if isinstance(first.annotation, str):
         try:
             return typing.get_type_hints(function).get(first.name) is Context
-        except Exception:  # a name that only exists for type checkers: judge by the text
+        except Exception:  # noqa: BLE001 - a name that only exists for type checkers: judge by the text
             return first.annotation.split(".")[-1] == "Context"
     return False
 
@@ -84,7 +84,7 @@ class Registry:
 
     def __init__(self, allow_paths: Sequence[str] = ()) -> None:
         if isinstance(allow_paths, str):
-            raise BadSetting(f"allow_paths must be a list of module names, such as [{allow_paths!r}], not one text")
+            raise BadSetting(f"allow_paths must be a list of module names, such as [{shown(allow_paths)}], not one text")
         self._tasks: dict[str, TaskDef] = {}
         self._allowed = tuple(check_name(prefix, "allow_paths entry") for prefix in allow_paths)
 
@@ -93,7 +93,8 @@ class Registry:
         known = self._tasks.get(task.name)
         if known is not None and known.function is not None and task.function is not None and not _same(known, task):
             raise BadSetting(
-                f"two tasks are named {task.name!r} ({_where(known)} and {_where(task)}); give one of them another name: @app.task(name=...)"
+                f"two tasks are named {task.name!r} ({_where(known)} and {_where(task)}); "
+                "give one of them another name: @app.task(name=...)"
             )
         if known is None or task.function is not None:
             self._tasks[task.name] = task
@@ -108,16 +109,15 @@ class Registry:
     def need(self, name: str) -> TaskDef:
         """The task to enqueue under this name; UnknownTask with what to do otherwise."""
         if not isinstance(name, str):
-            raise UnknownTask(f"a task is named by a text, not by {name!r}; pass its name, or call its own enqueue")
+            raise UnknownTask(f"a task is named by a text, not by {shown(name)}; pass its name, or call its own enqueue")
         task = self._tasks.get(name)
         if task is None and self._is_allowed(name):
             # The producer need not be able to import what a worker will run.
             return TaskDef(name=name, function=None)
         if task is None:
             known = ", ".join(sorted(self._tasks)[:10]) or "none"
-            shown = repr(name)[:100]
             raise UnknownTask(
-                f"no task is named {shown} (known: {known}); register it with @app.task, declare it with app.declare({shown}), "
+                f"no task is named {shown(name)} (known: {known}); register it with @app.task, declare it with app.declare(name), "
                 "or allow its module with Mulligan(allow_paths=[...])"
             )
         return task

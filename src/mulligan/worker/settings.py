@@ -8,7 +8,7 @@ import socket
 import msgspec
 
 from mulligan.core.clock import SECOND_US
-from mulligan.core.errors import BadSetting
+from mulligan.core.errors import BadSetting, shown
 
 LEASE_S = 30.0
 DAY_S = 86_400.0
@@ -33,9 +33,9 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         for name in ("concurrency", "ahead", "batch", "buffer"):
             if not isinstance(getattr(self, name), int):
-                raise BadSetting(f"worker setting {name} must be a whole number, not {getattr(self, name)!r}")
+                raise BadSetting(f"worker setting {name} must be a whole number, not {shown(getattr(self, name))}")
         if not isinstance(self.keeper_thread, bool):
-            raise BadSetting(f"worker setting keeper_thread must be True or False, not {self.keeper_thread!r}")
+            raise BadSetting(f"worker setting keeper_thread must be True or False, not {shown(self.keeper_thread)}")
         _between("concurrency", self.concurrency, 1, 10_000)
         _between("lease", self.lease, 0.1, DAY_S)
         _between("poll", self.poll, 0.001, 3_600)
@@ -55,7 +55,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 def _between(name: str, value: float, low: float, high: float) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise BadSetting(f"worker setting {name} must be between {low:g} and {high:g}, not {value!r}")
+        raise BadSetting(f"worker setting {name} must be between {low:g} and {high:g}, not {shown(value)}")
 
 
 def worker_name(unique: str) -> str:

@@ -107,7 +107,8 @@ _FIRST = Migration(
         # What people look for by status is rare among the finished; the common case (done) pays nothing for it.
         "CREATE INDEX mulligan_jobs_rest ON mulligan_jobs (status, id) WHERE status IN ('failed', 'cancelled')",
         "CREATE INDEX mulligan_jobs_schedule ON mulligan_jobs (schedule, id) WHERE schedule IS NOT NULL",
-        # How many finished jobs a queue has, so that nobody has to count them. Kept by triggers: it cannot drift from the rows.
+        # How many finished jobs a queue has, so that nobody has to count them. Kept by triggers on finished_at_us, which every way into
+        # and out of rest writes, and a claim does not. (Nothing is inserted at rest; whoever copies such rows must add them here.)
         """CREATE TABLE mulligan_tallies (
              queue TEXT NOT NULL,
              status TEXT NOT NULL,
