@@ -18,6 +18,7 @@ from mulligan.core.codec import (
     INT_MIN,
     PATH_CHARS_MAX,
     PAYLOAD_BYTES_MAX,
+    check_name,
     check_storable,
     decode_payload,
     decode_result,
@@ -25,7 +26,7 @@ from mulligan.core.codec import (
     encode_result,
     storable_text,
 )
-from mulligan.core.errors import BadPayload
+from mulligan.core.errors import BadPayload, BadSetting
 
 
 class Colour(IntEnum):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import ast
 import subprocess
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src"
 TESTS = ROOT / "tests"
-MADE = {"build", "dist", "mutants", "node_modules"}
-OURS = {".ci", ".editorconfig", ".gitignore"}
 
 
 def files_of_source() -> list[Path]:
@@ -57,5 +56,6 @@ def _listed_by_git() -> list[Path]:
 
 
 def _made(path: Path) -> bool:
-    hidden = any(part.startswith(".") and part not in OURS for part in path.parts)
-    return hidden or any(part in MADE or part == "__pycache__" for part in path.parts)
+    """Whether a tool made the file, going by .gitignore, whose lines here are all plain names or patterns of names."""
+    ignored = [line.strip("/") for line in (ROOT / ".gitignore").read_text("utf-8").splitlines() if line and not line.startswith("#")]
+    return any(part == ".git" or any(fnmatch(part, pattern) for pattern in ignored) for part in path.parts)
