@@ -1,7 +1,7 @@
 """A process that claims by hand and lets go at random: `python -m tests.processes.claimer URL LEDGER SEED JOBS`.
 
-Each job is to be claimed three times. Under fences 1 and 2 it is released, failed, or left to lapse; under fence 3 it is completed.
-What was left to lapse is afterwards settled, renewed and released all the same, as a stale worker would.
+Each job is to be claimed three times. Under fences 1 and 2 it is released, failed, left to lapse, or left to lapse and renewed at the last
+moment; under fence 3 it is completed. What has lapsed is settled, renewed and released all the same, as a stale worker would.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mulligan.worker.sweeper import Sweeper
 from tests.processes.ledger import Ledger
 from tests.processes.tasks import POLICY, make_app
 
-SHORT_S = 0.05
+SHORT_S, TINY_S = 0.05, 0.002
 FENCE_LAST = 3
 
 
@@ -32,17 +32,18 @@ class Claimer:
         self._lapsed: list[Lease] = []
 
     async def run(self, jobs: int) -> None:
-        """Claims and lets go until all jobs are done, then tries what a stale holder might."""
+        """Claims and lets go until all jobs are done; in between and afterwards tries what a stale holder might."""
         while (await self._app.status())["default"].done < jobs:
             leases = await self._app.claim(limit=self._rng.randint(1, 20), lease=30)
             for lease in leases:
                 await self._let_go(lease)
             await self._sweeper.sweep()
             if not leases:
+                await self._write_stale()
                 await asyncio.sleep(0.005)
-        for lease in self._lapsed:
-            answers = [await lease.complete("stale"), await lease.extend(), await lease.release(), await lease.fail("stale")]
-            self._ledger.note("ACCEPTED" if any(answers) else "REFUSED", lease.id, lease.job.fence)
+        while self._lapsed:
+            await self._write_stale()
+            await self._sweeper.sweep()
 
     async def _let_go(self, lease: Lease) -> None:
         job = lease.job
@@ -50,15 +51,41 @@ class Claimer:
         if job.fence == FENCE_LAST:
             assert await lease.complete("done")
             return
-        way = self._rng.choice(["release", "fail", "lapse"])
-        if way == "release":
-            assert await lease.release()
-        elif way == "fail":
+        way = self._rng.choice(["release", "fail", "lapse", "revive"])
+        if way == "fail":
             assert await lease.fail("by chance", after=0.001)
-        else:
-            self._lapsed.append(lease)
-            self._ledger.note("LAPSE", job.id, job.fence, await self._app.store.now_us())
-            assert await lease.extend(SHORT_S)
+        elif way == "lapse":
+            await self._lapse(lease, SHORT_S)
+        elif way == "release" or await self._revived(lease):
+            assert await lease.release()
+
+    async def _lapse(self, lease: Lease, seconds: float) -> None:
+        """Lets the lease run out so soon, and keeps it for stale writes."""
+        began_us = await self._app.store.now_us()
+        assert await lease.extend(seconds)
+        self._ledger.note("SHORT", lease.id, lease.job.fence, began_us, seconds)
+        self._lapsed.append(lease)
+
+    async def _revived(self, lease: Lease) -> bool:
+        """Lets the lease run out and renews it at once; False if a sweeper was faster. Once renewed, no sweeper may take it."""
+        await self._lapse(lease, TINY_S)
+        await asyncio.sleep(TINY_S)
+        if not await lease.extend(30):
+            return False
+        self._lapsed.remove(lease)
+        await asyncio.sleep(0.01)
+        return True
+
+    async def _write_stale(self) -> None:
+        """Settles, renews and releases what was taken over, while the next holder may be at work."""
+        for lease in list(self._lapsed):
+            now = await self._app.get(lease.id)
+            if now.status == "processing" and now.fence == lease.job.fence:
+                continue  # not taken over yet
+            answers = [await lease.complete("stale"), await lease.extend(), await lease.release(), await lease.fail("stale")]
+            self._ledger.note("ACCEPTED" if any(answers) else "REFUSED", lease.id, lease.job.fence)
+            if now.status == "done":
+                self._lapsed.remove(lease)
 
 
 async def main(url: str, ledger_path: str, seed: str, jobs: str) -> None:

@@ -60,7 +60,7 @@ class LogWriter:
     def _processing(self, event: Event) -> None:
         if event.detail.get("is_retry"):
             self._write(logging.INFO, event, "Processing RETRY job: %s %s (attempt %d)", event.task, event.job_id, event.attempt)
-        else:
+        elif log.isEnabledFor(logging.DEBUG):
             self._write(logging.DEBUG, event, "Processing regular job: %s %s", event.task, event.job_id)
 
     def _retry_scheduled(self, event: Event) -> None:

@@ -28,7 +28,7 @@ Pair = tuple[Change, Run]
 
 
 class Committer:
-    """One loop; `submit` feeds it, `settled` hears of every verdict."""
+    """One loop; `submit` feeds it, `settled` hears of every verdict, `written` of every batch."""
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class Committer:
         batch_max: int,
         buffer_max: int,
         settled: Callable[[Run, Change, Verdict | None], None],
+        written: Callable[[], None],
         unstorable: Callable[[Run, str], Change],
     ) -> None:
         self._store = store
@@ -47,6 +48,7 @@ class Committer:
         self._batch_max = batch_max
         self._buffer_max = buffer_max
         self._settled = settled
+        self._written = written
         self._unstorable = unstorable
         self._buffer: deque[Pair] = deque()
         self._writing = False
@@ -134,6 +136,7 @@ class Committer:
             # Even the plain record is refused. The lease will lapse and a sweeper decides: the job is not lost.
             log.error("the outcome of job %s cannot be written, nor that it cannot: %s", change.job_id, error)
             self._settled(run, change, None)
+            self._written()
             return
         log.error("the outcome of job %s cannot be stored: %s", change.job_id, error)
         await self._write([(self._unstorable(run, str(error)), run)])
@@ -144,3 +147,4 @@ class Committer:
             self._settled(run, change, verdict)
             events += events_of(change, verdict)
         self._bus.publish(events)
+        self._written()

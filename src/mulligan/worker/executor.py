@@ -129,7 +129,6 @@ class Executor:
         if run.holds_slot:
             planned_s = change.delay_us / SECOND_US if verdict is not None and verdict.status == "pending" else 0.0
             asyncio.get_running_loop().call_later(planned_s, self._free_slot)
-        self._progress()
 
     def unstorable(self, run: Run, reason: str) -> Change:
         """The change for an outcome that the store refuses to keep."""
@@ -179,10 +178,11 @@ class Executor:
                     await self._execute(run)
                 finally:
                     self.running -= 1
-                    self._progress()
                 turns += 1
                 if turns % TURNS_PER_YIELD == 0:
+                    self._progress()
                     await asyncio.sleep(0)
+            self._progress()
             waiter = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)
             await waiter

@@ -130,6 +130,7 @@ class Worker:
             batch_max=settings.batch,
             buffer_max=settings.buffer,
             settled=self.executor.settled,
+            written=self._on_progress,
             unstorable=self.executor.unstorable,
         )
         planner = LanePlanner(list(kit.queues.values()), self._rng)
