@@ -41,7 +41,7 @@ def read(path: Path, *kinds: str) -> list[Line]:
     if not path.exists():
         return []
     lines = []
-    for text in path.read_text("utf-8").splitlines():
+    for text in path.read_text("utf-8").split("\n")[:-1]:  # what follows the last line end is a line that is being written
         kind, job, fence, pid, at_us, more = text.split(" ", 5)
         if not kinds or kind in kinds:
             lines.append(Line(kind, job, int(fence), int(pid), int(at_us), more))
