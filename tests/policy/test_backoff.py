@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -38,6 +39,8 @@ def test_s16_every_valid_backoff_is_total(backoff: Backoff, one: int, other: int
         (Exponential(1, 1, 10), [1, 1, 1]),
         (Exponential(2, 1.5, 100), [2, 3, 4.5, 6.75]),
         (Exponential(7, 2, 7), [7, 7]),
+        (Exponential(0.01, 2, 1), [0.01, 0.02, 0.04, 0.08]),
+        (Polynomial(0.01, 2, 1), [0.01, 0.04, 0.09, 0.16]),
         (Linear(), [5, 10, 15, 20]),
         (Linear(5, 300), [5 * n for n in range(1, 60)] + [300, 300, 300]),
         (Polynomial(), [1, 4, 9, 16]),
@@ -60,11 +63,14 @@ def test_formulas_give_their_numbers(backoff: Backoff, expected: list[float]) ->
     [
         (Exponential(), 2, "exponential 1 s x 2^(2-1) = 2 s"),
         (Exponential(), 11, "exponential 1 s x 2^(11-1), capped at 900 s"),
+        (Exponential(1, 2, 4), 3, "exponential 1 s x 2^(3-1), capped at 4 s"),
+        (Exponential(5, 2, 1_800), 10, "exponential 5 s x 2^(10-1), capped at 1800 s"),
         (Exponential(0.25, 1.5), 3, "exponential 250 ms x 1.5^(3-1) = 562 ms"),
         (Exponential(1, 1), 3, "exponential 1 s x 1^(3-1) = 1 s"),
         (Linear(5, 300), 3, "linear 5 s x 3 = 15 s"),
         (Linear(5, 300), 60, "linear 5 s x 60, capped at 300 s"),
         (Polynomial(1, 2), 3, "polynomial 1 s x 3^2 = 9 s"),
+        (Polynomial(5, 2), 14, "polynomial 5 s x 14^2, capped at 900 s"),
         (Polynomial(1, 2), 30, "polynomial 1 s x 30^2, capped at 900 s"),
         (Constant(30), 9, "constant 30 s"),
         (Delays(1, 5, 30), 2, "delay 2 of the list"),
@@ -301,7 +307,7 @@ def test_delays_is_a_frozen_value() -> None:
     assert value == Delays(1, 5, 30)
     assert value != Delays(1, 5)
     assert value != (1, 5, 30)
-    assert hash(value) == hash(Delays(1, 5, 30))
+    assert hash(value) == hash(Delays(1, 5, 30)) != hash(Delays(1, 5))
     assert repr(value) == "Delays(1, 5, 30)"
     assert value.numbers() == [1, 5, 30]
     with pytest.raises(AttributeError, match="^Delays is frozen; make a new one instead of setting seconds to 3$"):
@@ -328,11 +334,13 @@ def test_counts_are_whole_numbers_within_bounds(value: Any) -> None:
         (1.337, "1.34 s"),
         (59.96, "60 s"),
         (60, "60 s"),
+        (60.4, "60 s"),
         (900, "900 s"),
         (1_234.5678, "1235 s"),
         (7_199, "7199 s"),
         (7_200, "2 h"),
         (9_000, "2.5 h"),
+        (36_190, "10.1 h"),
         (172_799, "48 h"),
         (172_800, "2 days"),
         (366 * 86_400 * 10, "3,660 days"),
@@ -353,4 +361,5 @@ def test_names_of_classes_functions_and_things() -> None:
             return n
 
     assert [name_of(ValueError), name_of(len), name_of(Rule())] == ["ValueError", "len", "Rule"]
+    assert name_of(partial(len)) == "partial"
     assert checked_function(Rule(), "x")(4) == 4

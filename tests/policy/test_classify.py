@@ -140,6 +140,11 @@ def test_retry_after_is_honoured(error: BaseException, fields: dict[str, Any], a
     assert outcome.rule == rule
 
 
+def test_date_counts_from_the_given_now() -> None:
+    """A Retry-After date becomes a wait from the time the error is classified at."""
+    assert ruled(RateLimited("Tue, 14 Nov 2023 22:14:20 GMT")).after_us == 60 * SECOND_US
+
+
 @pytest.mark.parametrize(
     ("signal", "after_us", "rule"),
     [

@@ -117,8 +117,9 @@ TABLE: list[tuple[str, dict[str, Any], Outcome, str, str, str, int, tuple[int, .
         "failure 3 of at most 4 executions, 4 used: no retry is left",
     ),
     (
-        "failure after too many crashes", {"attempts": 4, "crashes": 3, "max_retries": 9}, BAD, "failure", "failed", "fresh", 0,
-        (4, 1, 3, 0, 0, 1), "failure 1 of at most 10 executions, 4 used: it has crashed too often to run again",
+        "failure after too many crashes", {"attempts": 4, "crashes": 3, "max_retries": 9}, ASKED, "retry asked", "failed", "fresh", 0,
+        (4, 1, 3, 0, 0, 1), "failure 1 of at most 10 executions, 4 used: it has crashed too often to run again; "
+        "the handler asked for a retry",
     ),
     (
         "permanent error", FIRST, BAD_FOR_GOOD, "failure", "failed", "fresh", 0, (1, 1, 0, 0, 0, 1),
@@ -344,6 +345,8 @@ def test_a36_error_a_job_keeps(state: dict[str, Any], outcome: Outcome, kept: Er
     [
         (FIRST, LeaseLost("its process died"), "mulligan.Crashed", "its process died", "crashed"),
         (CRASHED_TWICE, LeaseLost("its\0host"), "mulligan.Crashed", "its\N{REPLACEMENT CHARACTER}host", "crashed"),
+        (CRASHED_ONCE, LeaseLost("gone"), "mulligan.Crashed", "gone", "crashed"),
+        (ONCE_ONLY, LeaseLost("gone"), "mulligan.Crashed", "gone", "crashed"),
         (FIRST, Unstorable("NUL"), "mulligan.Unstorable", "NUL", "unstorable"),
         (
             {"due_first_us": NOW_US - 90 * SECOND_US},

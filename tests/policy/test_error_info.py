@@ -220,6 +220,7 @@ def test_causes_are_told_first() -> None:
     text = trace_of(caught(from_cause))
     first, second = text.split("\nThe above exception was the direct cause of the following exception:\n\n")
     assert first.endswith("Declined: invoice 1 was declined\n")
+    assert ", in charge\n" in first
     assert second.startswith("Traceback (most recent call last):\n")
     assert second.endswith("ValueError: second\n")
     text = trace_of(caught(in_handler))
@@ -271,13 +272,13 @@ def test_groups_name_their_parts() -> None:
 def test_machinery_before_the_handler_is_left_out() -> None:
     """The frames of worker, event loop and thread pool say nothing about the user's error; where they are all there is, they stay."""
     scope: dict[str, Any] = {"__name__": "mulligan.worker.perform"}
-    exec("def call(function, *arguments):\n    return function(*arguments)", scope)
+    exec("def call(function, *arguments):\n    return function(*arguments)\ndef step(*arguments):\n    return call(*arguments)", scope)
 
     def through() -> None:
         charge(1)
 
     def try_call(*arguments: Any) -> BaseException:
-        error = caught(scope["call"], *arguments)
+        error = caught(scope["step"], *arguments)
         assert error.__traceback__ is not None
         return error.with_traceback(error.__traceback__.tb_next)  # without this file's own outer frame
 
@@ -287,7 +288,7 @@ def test_machinery_before_the_handler_is_left_out() -> None:
     inner = trace_of(try_call(lambda: scope["call"](through)))
     assert ", in call\n" in inner  # only what stands before the handler is machinery
     alone = trace_of(try_call(int, "x"))
-    assert '  File "<string>", line 2, in call\n' in alone
+    assert '  File "<string>", line 4, in step\n  File "<string>", line 2, in call\n' in alone
 
 
 def test_module_without_a_name_is_survived() -> None:

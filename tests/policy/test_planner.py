@@ -228,6 +228,42 @@ def test_queues_share_evenly() -> None:
     assert set(shares.values()) == {36}
 
 
+def test_remainders_go_round_exactly() -> None:
+    """The claim after the one that gave one queue more begins behind it: one slot, then two, are one for each of three queues."""
+    for seed in range(6):
+        planner = LanePlanner([Queue(name) for name in ("a", "b", "c")], Random(seed))
+        shares: Counter[str] = Counter()
+        for total in (1, 2):
+            for ask in planner.asks(total):
+                shares[ask.queue] += ask.guaranteed
+        assert shares == {"a": 1, "b": 1, "c": 1}
+
+
+def test_idle_queue_keeps_one_slot_to_try_with() -> None:
+    """A queue that could not use its share leaves all but one slot to the busy ones, and gets its share back when it fills that one."""
+    planner = LanePlanner([Queue("a"), Queue("b")], Random(1))
+
+    def shares(total: int, waiting: Lots) -> dict[str, int]:
+        asks = planner.asks(total)
+        planner.interleave(claim(asks, total, waiting))
+        return {name: sum(ask.guaranteed for ask in asks if ask.queue == name) for name in ("a", "b")}
+
+    # Five jobs wait, all in a: it fills its share of five exactly, and b nothing.
+    assert shares(10, lambda ask: 5 if (ask.queue, ask.lane, ask.priority) == ("a", "fresh", 0) else 0) == {"a": 5, "b": 5}
+    assert shares(10, lambda ask: 50 if ask.queue == "a" else 0) == {"a": 9, "b": 1}
+    assert shares(4, lambda ask: 50 if ask.queue == "a" else 0) == {"a": 3, "b": 1}
+    assert shares(10, everything) == {"a": 9, "b": 1}
+    assert shares(10, everything) == {"a": 5, "b": 5}
+
+
+def test_lane_that_is_due_is_asked_for_first() -> None:
+    """A lent slot goes to the first ask, so the lane whose turn it is stands there, and not one start too early."""
+    for seed in range(50):
+        planner = LanePlanner([Queue("q")], Random(seed))
+        first = planner.asks(4)[0].lane
+        assert first == planner.interleave([make_job(queue="q"), make_job(queue="q", lane="retry")])[0].lane
+
+
 def test_first_queue_of_a_restart_is_chosen_by_chance() -> None:
     """A fleet of workers that claim one job each must not all begin with the same queue."""
     first = Counter(LanePlanner([Queue("a"), Queue("b")], Random(seed)).asks(1)[0].queue for seed in range(200))
@@ -236,8 +272,9 @@ def test_first_queue_of_a_restart_is_chosen_by_chance() -> None:
 
 def test_lent_slots_go_round_the_queues() -> None:
     """Even where the total divides evenly, what one queue leaves is lent to another first each time."""
-    planner = LanePlanner([Queue(name, claim=Fifo()) for name in ("a", "b", "c")], Random(1))
-    assert len({planner.asks(3)[0].queue for _ in range(3)}) == 3
+    for names in (["a", "b"], ["a", "b", "c"]):
+        planner = LanePlanner([Queue(name, claim=Fifo()) for name in names], Random(1))
+        assert len({planner.asks(len(names))[0].queue for _ in names}) == len(names)
 
 
 @given(st.integers(0, 10**6), st.lists(st.integers(1, 20), min_size=30, max_size=30))

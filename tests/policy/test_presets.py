@@ -61,7 +61,8 @@ def test_preset_is_a_base_like_any_other() -> None:
     """A preset merges: what the user says wins, and its kept value is not changed by options."""
     policy = RetryPolicy(max_retries=1, backoff=Exponential(cap=30)).over(RetryPolicy.preset("micro-queue")).resolved()
     assert (policy.max_retries, policy.backoff) == (1, Exponential(5, 2, 30))
-    RetryPolicy.preset("omniq", executions=9, clamp=False)
+    changed = RetryPolicy.preset("omniq", executions=9, clamp=False)
+    assert (changed.max_retries, changed.clamp) == (8, False)
     assert RetryPolicy.preset("omniq") == PRESETS["omniq"]
 
 
@@ -121,6 +122,20 @@ def test_unknown_preset_is_refused_with_the_list() -> None:
             "4 executions, waits about 1 s, 2 s, 4 s, decorrelated jitter; gives up after at most 32 s of waiting",
         ),
         (
+            {"max_retries": 1, "jitter": "percent(50)", "backoff": Exponential(10, 2, 10)},
+            "2 executions, waits about 10 s, percent(50) jitter; gives up after at most 10 s of waiting",
+        ),
+        (
+            {"max_retries": 2_000, "jitter": "percent(50)", "backoff": Exponential(10, 1, 10)},
+            "2,001 executions, waits about 10 s, 10 s, 10 s, 10 s, 10 s ... 10 s, percent(50) jitter; "
+            "gives up after at most 5.56 h of waiting",
+        ),
+        (
+            {"max_retries": 1_100, "jitter": "decorrelated", "backoff": Exponential(1, 2, 10)},
+            "1,101 executions, waits about 1 s, 2 s, 4 s, 8 s, 10 s ... 10 s, decorrelated jitter; "
+            "gives up after at most 3.05 h of waiting",
+        ),
+        (
             {"max_retries": 4, "backoff": Delays(1, 5, 30), "jitter": "none"},
             "5 executions, waits 1 s, 5 s, 30 s, 30 s, no jitter; gives up after at most 66 s of waiting",
         ),
@@ -129,9 +144,14 @@ def test_unknown_preset_is_refused_with_the_list() -> None:
             "3 executions, waits 1 s, 2 s, no jitter; gives up after at most 3 s of waiting",
         ),
         (
-            {"max_retries": 1, "give_up_on": (ValueError, KeyError), "snooze_on": {OSError: 9, len: 5}, "retry_on": (ConnectionError,)},
+            {
+                "max_retries": 1,
+                "give_up_on": (ValueError, KeyError),
+                "snooze_on": {OSError: 9, len: 5},
+                "retry_on": (ConnectionError, EOFError),
+            },
             "2 executions, waits about 1 s, full jitter; gives up after at most 1 s of waiting; gives up at once on ValueError, KeyError; "
-            "snoozes 9 s on OSError, 5 s on len(); retries only ConnectionError",
+            "snoozes 9 s on OSError, 5 s on len(); retries only ConnectionError, EOFError",
         ),
         (
             {"max_retries": 1, "retry_on": ()},

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from datetime import timedelta
 from email.message import Message
@@ -91,6 +92,17 @@ def test_wait_is_found_where_clients_put_it(error: Exception, wait_s: float) -> 
 def test_dates_are_turned_into_waits(date: str, wait_s: float) -> None:
     """An HTTP date counts from the store's now; one in the past is no wait, one of the far future a year."""
     assert retry_after_us(Carrier(headers={"Retry-After": date}), NOW_US) == wait_s * SECOND_US
+
+
+def test_date_without_a_zone_is_utc(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zone of the worker's host has nothing to do with it."""
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        assert retry_after_us(Carrier(headers={"Retry-After": "Tue, 14 Nov 2023 22:14:20 -0000"}), NOW_US) == 60 * SECOND_US
+    finally:
+        monkeypatch.undo()
+        time.tzset()
 
 
 @pytest.mark.parametrize("value", [-5, "-5", -0.001, timedelta(seconds=-3)])

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from mulligan.core.change import Held
@@ -173,6 +174,15 @@ async def test_requeue_after_failure_in_one_batch(store: SQLiteStore) -> None:
     assert [(answer.applied, answer.status) for answer in answers] == [(True, "failed"), (True, "pending"), (False, "pending")]
     stored = await get(store, held.id)
     assert (stored.generation, [record.outcome for record in stored.history]) == (2, ["failure", "requeue"])
+
+
+async def test_one_id_twice_in_a_batch_is_taken_in_order(store: SQLiteStore) -> None:
+    """If the first of two jobs with one id finds its key taken and the second has none, only the second is stored."""
+    owner = new_job(unique_key="k")
+    job = new_job()
+    await store.insert([owner])
+    answers = await store.insert([msgspec.structs.replace(job, unique_key="k"), job, job])
+    assert [(answer.id, answer.created) for answer in answers] == [(owner.id, False), (job.id, True), (job.id, True)]
 
 
 async def test_cancelled_insert_does_not_disturb_those_beside_it(store: SQLiteStore) -> None:

@@ -98,7 +98,7 @@ class Exponential(Formula, frozen=True):
         # Logarithms tell that the cap is reached without taking the power.
         if factor > 1 and n - 1 >= math.log(cap / base) / math.log(factor):
             return _capped(cap, how)
-        return _below_cap(base * factor ** (n - 1) if factor > 1 else base, cap, how)
+        return _below_cap(base * factor ** (n - 1), cap, how)
 
 
 class Linear(Formula, frozen=True):

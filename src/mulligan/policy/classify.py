@@ -52,9 +52,7 @@ def _wish(signal: JobSignal, now_us: int) -> Raised | Snoozed | CancelObeyed | N
             rule = f"the handler asked for a retry after {brief(asked)}, which is no number of seconds"
         else:
             rule = f"the handler asked for a retry after {span(after_us / SECOND_US)}"
-        return Raised(
-            error=describe(signal, now_us), ruling="retry", rule=storable_text(rule, TEXT_CHARS_MAX), after_us=after_us, asked=True
-        )
+        return Raised(error=describe(signal, now_us), rule=storable_text(rule, TEXT_CHARS_MAX), after_us=after_us, asked=True)
     if isinstance(signal, Snooze):
         delay_us = span_us(getattr(signal, "seconds", None))
         return Snoozed(SNOOZE_DEFAULT_S * SECOND_US if delay_us is None else delay_us, _text(signal, "message"))

@@ -60,7 +60,7 @@ class QueuePlan:
         self._strategy = queue.claim
         self._retries = Account(queue.claim.retry_share, rng) if isinstance(queue.claim, Weighted) else None
         lanes: tuple[Lane | None, ...] = (None,) if isinstance(queue.claim, Fifo) else LANES
-        self._asked: dict[Lane | None, int] = {}
+        self._asked: dict[Lane | None, int] = dict.fromkeys(lanes, 0)
         self.busy = True  # it could use its share of the last claim
         self._levels = {lane: {level: Account(share, rng) for level, share in LEVEL_SHARES.items()} for lane in lanes}
 
@@ -110,7 +110,7 @@ class QueuePlan:
         if self._retries is None:
             return list(jobs)
         line = _by_credit(self._retries, lanes["fresh"], lanes["retry"])
-        if any(len(members) < self._asked.get(lane, 0) for lane, members in lanes.items()):
+        if any(len(members) < self._asked[lane] for lane, members in lanes.items()):
             self._retries.forget()  # a lane that did not fill its own share has nothing left to start
         return line
 

@@ -71,7 +71,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         """This policy with the defaults filled in; BadPolicy if its fields contradict each other. Warns of endless retries."""
         policy = self.filled()
         if policy.max_retries is None and policy.max_age is None:
-            warnings.warn("max_retries=None without max_age retries for ever; set max_age to bound it", UserWarning, stacklevel=2)
+            warnings.warn("max_retries=None without max_age retries for ever; set max_age to bound it", stacklevel=2)
         return policy
 
     def filled(self) -> ResolvedPolicy:

@@ -117,7 +117,7 @@ class Registry:
         if task is None:
             known = ", ".join(sorted(self._tasks)[:10]) or "none"
             raise UnknownTask(
-                f"no task is named {shown(name)} (known: {known}); register it with @app.task, declare it with app.declare(name), "
+                f"no task is named {shown(name)} (known: {known}); register it with @app.task, declare it with app.declare({shown(name)}), "
                 "or allow its module with Mulligan(allow_paths=[...])"
             )
         return task

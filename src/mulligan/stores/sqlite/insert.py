@@ -69,6 +69,9 @@ def insert_in(connection: sqlite3.Connection, jobs: Sequence[NewJob], now_us: in
 
 
 def _insert(cursor: sqlite3.Cursor, jobs: Sequence[NewJob], now_us: int) -> list[Inserted]:
+    if _is_repetitive(jobs):
+        # What the second of two with one id answers depends on what became of the first, so they are taken one after the other.
+        return [answer for job in jobs for answer in _insert(cursor, [job], now_us)]
     rows = [_row_of(job, now_us) for job in jobs]
     added = 0
     for sql, params in portions(_INSERT, len(_COLUMNS), rows, (now_us, now_us)):
@@ -76,6 +79,10 @@ def _insert(cursor: sqlite3.Cursor, jobs: Sequence[NewJob], now_us: int) -> list
     if added == len(jobs):
         return [Inserted(id=job.id, created=True, at_us=now_us) for job in jobs]
     return _explained(cursor, jobs, now_us)
+
+
+def _is_repetitive(jobs: Sequence[NewJob]) -> bool:
+    return len({job.id for job in jobs}) < len(jobs)
 
 
 def _explained(cursor: sqlite3.Cursor, jobs: Sequence[NewJob], now_us: int) -> list[Inserted]:

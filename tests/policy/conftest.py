@@ -1,0 +1,16 @@
+"""What the policy remembers between calls is forgotten between tests, so that each one shows what the code computes."""
+
+from __future__ import annotations
+
+import pytest
+
+from mulligan.policy import error_info, jitter, retry
+
+
+@pytest.fixture(autouse=True)
+def no_memories() -> None:
+    """Empties the caches of read policies, jitters and places."""
+    retry._thawed.clear()
+    jitter.parse_jitter.cache_clear()
+    error_info._digest.cache_clear()
+    error_info._place.cache_clear()
