@@ -234,7 +234,7 @@ class Mulligan:
 
     def build(self, task: TaskDef, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options) -> NewJob:
         """The job of such a call, checked and encoded, not yet stored."""
-        return self._builder.build(task, args, kwargs, options, new_id(self._clock.now_us()))
+        return self._builder.build(task, args, kwargs, options, self._clock.now_us())
 
     def inline_job(self, new: NewJob) -> Job:
         """What `ctx.job` shows when a task is called directly."""

@@ -8,9 +8,10 @@ from typing import Any
 
 import msgspec
 
-from mulligan.core.clock import datetime_to_us, seconds_to_us
+from mulligan.core.clock import TIME_MAX_US, datetime_to_us, seconds_to_us
 from mulligan.core.codec import check_key, check_name, encode_payload
 from mulligan.core.errors import BadSetting, WrongArguments, shown
+from mulligan.core.ids import new_id
 from mulligan.core.job import PRIORITIES, NewJob
 from mulligan.core.schedule import MISSED, Missed, Schedule
 from mulligan.policy.queues import Queue
@@ -54,6 +55,14 @@ def check_timeout(timeout: float | None) -> int | None:
     if timeout_us == 0:
         raise BadSetting("timeout must be greater than 0 seconds, or None for none")
     return timeout_us
+
+
+def check_delay(delay: float, now_us: int) -> int:
+    """A delay in microseconds; BadSetting if it ends after the last time a store keeps."""
+    delay_us = seconds_to_us(delay, "delay")
+    if now_us + delay_us >= TIME_MAX_US:
+        raise BadSetting(f"delay must end before the year 2200, not {shown(delay)} seconds from now")
+    return delay_us
 
 
 def check_priority(priority: object) -> int:
@@ -141,8 +150,11 @@ class JobBuilder:
         """To be called when a queue's settings change."""
         self._frozen.clear()
 
-    def build(self, task: TaskDef, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, job_id: str) -> NewJob:
-        """The job to insert, or a UsageError that says what is wrong with the call."""
+    def build(self, task: TaskDef, args: Sequence[Any], kwargs: Mapping[str, Any], options: Options, now_us: int) -> NewJob:
+        """The job to insert, or a UsageError that says what is wrong with the call.
+
+        `now_us` is this process's time: it makes the id and bounds the delay. When the job is due, the store's clock says.
+        """
         if isinstance(args, str) or not isinstance(args, Sequence) or not isinstance(kwargs, Mapping):
             raise WrongArguments(f"{task.name}: give args as a list and kwargs as a dict, as in args=[1, 2], kwargs={{'x': 3}}")
         task.check_arguments(args, kwargs)
@@ -151,7 +163,7 @@ class JobBuilder:
         queue_name = task.queue if options.queue is None else check_name(options.queue, "queue")
         policy = self._policy(task, queue_name, options)
         return NewJob(
-            id=job_id,
+            id=new_id(now_us),
             queue=queue_name,
             task=task.name,
             payload=encode_payload(args, kwargs),
@@ -159,7 +171,7 @@ class JobBuilder:
             max_retries=policy.max_retries,
             max_age_us=policy.max_age_us,
             priority=task.priority if options.priority is msgspec.UNSET else check_priority(options.priority),
-            delay_us=0 if options.delay is None else seconds_to_us(options.delay, "delay"),
+            delay_us=0 if options.delay is None else check_delay(options.delay, now_us),
             eta_us=None if options.eta is None else datetime_to_us(options.eta, "eta"),
             timeout_us=task.timeout_us if options.timeout is msgspec.UNSET else check_timeout(options.timeout),
             unique_key=None if options.unique_key is None else check_key(options.unique_key, "unique_key"),

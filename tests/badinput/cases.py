@@ -160,6 +160,7 @@ OPTIONS = [
     Case("delay of a timedelta", option(delay=timedelta(1)), BadSetting, "delay must be a number of seconds"),
     Case("delay of True", option(delay=True), BadSetting, "delay must be a number of seconds"),
     Case("delay of 10^400", option(delay=10**400), BadSetting, "delay must be between 0 and"),
+    Case("delay of two hundred years", option(delay=200 * 365 * 86_400), BadSetting, "delay must end before the year 2200"),
     Case("priority 7", option(priority=7), BadSetting, "0 (normal), 1 (raised) or 2 (urgent)"),
     Case("priority True", option(priority=True), BadSetting, "0 (normal), 1 (raised) or 2 (urgent)"),
     Case("priority 1.0", option(priority=1.0), BadSetting, "0 (normal), 1 (raised) or 2 (urgent)"),
