@@ -83,7 +83,7 @@ class Mulligan:
         self._startup: list[Hook] = []
         self._shutdown: list[Hook] = []
         self._planners: dict[str, LanePlanner] = {}
-        self._opening: Future[None] | None = None
+        self._opening: Future[bool] | None = None
         self._opening_lock = threading.Lock()
         self._owner = f"manual:{socket.gethostname()[:60]}:{os.getpid()}"
         self.events = EventBus()
@@ -119,18 +119,22 @@ class Mulligan:
             first = opening is None
             if opening is None:
                 opening = self._opening = Future()
+                opening.set_running_or_notify_cancel()  # else a waiter that is cancelled would cancel it for all
         if not first:
-            if not opening.done() or opening.exception() is not None:
-                await asyncio.wrap_future(opening)
+            opened = opening.result() if opening.done() else await asyncio.wrap_future(opening)
+            if not opened:
+                await self.open()
             return
         try:
             await self.store.open()
         except BaseException as error:
             self._opening = None  # the next call may try again
-            opening.set_exception(error)
-            opening.exception()
+            if isinstance(error, Exception):
+                opening.set_exception(error)
+            else:  # cancelled, which says nothing about the store: those who wait try for themselves
+                opening.set_result(False)
             raise
-        opening.set_result(None)
+        opening.set_result(True)
 
     async def close(self) -> None:
         """Closes the store. Another call opens it again."""

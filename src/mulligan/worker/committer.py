@@ -52,9 +52,15 @@ class Committer:
         self._unstorable = unstorable
         self._buffer: deque[Pair] = deque()
         self._writing = False
+        self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
         self._room: deque[asyncio.Future[None]] = deque()
         self._idle_waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def ending(self) -> bool:
+        """Whether its loop has been cancelled or has ended: nothing more will be written."""
+        return self._task is not None and (self._task.done() or self._task.cancelling() > 0)
 
     def offer(self, change: Change, run: Run) -> bool:
         """Accepts the change if there is room."""
@@ -81,6 +87,7 @@ class Committer:
 
     async def run(self) -> None:
         """The loop; ends only by cancellation, after `flush`."""
+        self._task = asyncio.current_task()
         while True:
             if not self._buffer:
                 self._wake = asyncio.get_running_loop().create_future()

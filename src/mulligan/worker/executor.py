@@ -42,6 +42,8 @@ from mulligan.worker.threads import JobInterrupted
 log = logging.getLogger("mulligan.executor")
 UNKNOWN_TASK_DELAY_US = 30 * SECOND_US
 TURNS_PER_YIELD = 32  # jobs a slot may run back to back before the other loops get a turn
+CLOSE_MAX_S = 5.0  # for handlers that ignored one cancellation to obey the last
+UNKNOWN_TASKS_MAX = 100  # names kept for status; stored data must not grow this process
 
 
 class Executor:
@@ -81,6 +83,7 @@ class Executor:
         self._slots: set[asyncio.Task[None]] = set()
         self._idle: list[asyncio.Future[None]] = []
         self._waking = False
+        self._closing = False
         self._settle_numbers = itertools.count(1)  # with the worker's name, which is never reused, an id of its own for each change
         self._timer: asyncio.TimerHandle | None = None
         self.running = 0  # jobs in a slot that the committer has not accepted yet
@@ -139,10 +142,14 @@ class Executor:
         return self._decide(run, Released(reason))
 
     async def close(self) -> None:
-        """Ends the slots. Runs must have been stopped before."""
+        """Ends the slots. Runs must have been stopped before; a handler that ignores even the last cancellation is left behind."""
+        self._closing = True
         for slot in self._slots:
             slot.cancel()
-        await asyncio.gather(*self._slots, return_exceptions=True)
+        if self._slots:
+            _, stubborn = await asyncio.wait(set(self._slots), timeout=CLOSE_MAX_S)
+            if stubborn:
+                log.error("%d handlers ignore their cancellation; their jobs go back when their leases run out", len(stubborn))
         if self._timer is not None:
             self._timer.cancel()
         self._performer.close()
@@ -163,9 +170,18 @@ class Executor:
             self._waking = True
             slot = asyncio.get_running_loop().create_task(self._slot(), name="mulligan-slot")
             self._slots.add(slot)
-            slot.add_done_callback(self._slots.discard)
+            slot.add_done_callback(self._on_slot_end)
+
+    def _on_slot_end(self, slot: asyncio.Task[None]) -> None:
+        self._slots.discard(slot)
+        if not self._closing:  # another one takes its place
+            self._waking = False
+            self._wake_slot()
+            self._progress()
 
     async def _slot(self) -> None:
+        this = asyncio.current_task()
+        assert this is not None
         turns = 0
         while True:
             self._waking = False
@@ -176,8 +192,14 @@ class Executor:
                 self._wake_slot()
                 try:
                     await self._execute(run)
+                except BaseException as error:
+                    self._give_up(run, error)
+                    if not isinstance(error, Exception):
+                        raise
                 finally:
                     self.running -= 1
+                if this.cancelling():  # by its handler, or by the loop's end: what is left of that must not meet the next job
+                    return
                 turns += 1
                 if turns % TURNS_PER_YIELD == 0:
                     self._progress()
@@ -186,6 +208,13 @@ class Executor:
             waiter = asyncio.get_running_loop().create_future()
             self._idle.append(waiter)
             await waiter
+
+    def _give_up(self, run: Run, error: BaseException) -> None:
+        """A run that ended without an outcome: its slot is free, and its lease is left to run out."""
+        self.busy -= 1
+        if isinstance(error, Exception):
+            log.critical("a bug: job %s ended without an outcome; it goes back when its lease runs out", run.job.id, exc_info=error)
+            self._holdings.drop(run)
 
     def _free_slot(self) -> None:
         self.busy -= 1
@@ -213,7 +242,8 @@ class Executor:
         if run.stop is not None:
             return _stopped_before_start(run.stop)
         if task is None:
-            self.unknown_tasks.add(job.task)
+            if len(self.unknown_tasks) < UNKNOWN_TASKS_MAX:
+                self.unknown_tasks.add(job.task)
             return Released(f"this worker does not know the task {job.task!r}", UNKNOWN_TASK_DELAY_US)
         now_us = self._time.now_us()
         if job.max_age_us is not None and now_us >= job.due_first_us + job.max_age_us:
@@ -264,7 +294,7 @@ class Executor:
         stopped = isinstance(error, (asyncio.CancelledError, JobInterrupted, ThreadAbandoned))
         if run.stop is not None:
             run.slot.uncancel()
-        elif isinstance(error, asyncio.CancelledError) and run.slot.cancelling():
+        elif isinstance(error, asyncio.CancelledError) and run.slot.cancelling() and self.committer.ending:
             # The whole loop is being torn down: give the job back, then let the cancellation go on.
             self.committer.offer(self.release(run, "the worker was torn down"), run)
             raise error

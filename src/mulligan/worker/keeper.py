@@ -32,6 +32,7 @@ class Keeper:
         lease_s: float,
         describe: Callable[[], WorkerInfo],
         answers: Callable[[Sequence[Renewal]], None],
+        ended: Callable[[], bool] = lambda: False,
     ) -> None:
         self._store = store
         self._holdings = holdings
@@ -39,15 +40,20 @@ class Keeper:
         self._pause_s = min(lease_s / RENEWALS_PER_LEASE, BEAT_MAX_S)
         self._describe = describe
         self._answers = answers
+        self._ended = ended  # whether the loop it keeps leases for is closed: then nobody works on them any more
 
     async def run(self) -> None:
-        """The loop; ends only by cancellation. Begins with a beat, so that a new worker is seen at once."""
-        while True:
+        """The loop; ends by cancellation, or with the worker's loop. Begins with a beat, so that a new worker is seen at once."""
+        while not self._ended():
             pause_s = self._pause_s
             try:
                 await self.renew()
             except StoreError as error:
                 log.warning("renewing leases failed, trying again: %s", error)
+                pause_s = min(RETRY_S, pause_s)
+            except Exception:
+                # Without renewals every job here would be run twice: no error is worth that.
+                log.exception("renewing leases failed, trying again")
                 pause_s = min(RETRY_S, pause_s)
             await asyncio.sleep(pause_s)
 

@@ -45,6 +45,8 @@ def in_own_context(handler: Coroutine[Any, Any, Any], context: contextvars.Conte
             waited_for = context.run(step, value)
         except StopIteration as end:
             return end.value
+        except GeneratorExit as error:  # of the handler's own making: it must not look like the end of the slot
+            raise RuntimeError("the handler raised GeneratorExit") from error
         try:
             value = yield waited_for
             step = handler.send
@@ -61,7 +63,11 @@ class Performer:
 
     def __init__(self, middleware: Sequence[Middleware], threads_max: int) -> None:
         self._middleware = tuple(reversed(middleware))
-        self._threads = ThreadPoolExecutor(threads_max, thread_name_prefix="mulligan-handler")
+        self._threads_max = threads_max
+        self._threads = self._new_threads()
+
+    def _new_threads(self) -> ThreadPoolExecutor:
+        return ThreadPoolExecutor(self._threads_max, thread_name_prefix="mulligan-handler")
 
     async def call(self, task: TaskDef, context: Context) -> Any:
         """Runs the handler to its end and gives its return value; whatever it raises goes through."""
@@ -102,10 +108,16 @@ class Performer:
             if not future.done():
                 future.add_done_callback(_forget_outcome)
                 log.warning("the thread of %s %s does not stop; it keeps running unwatched", context.job.task, context.job.id)
+                self._replace_threads()
                 raise ThreadAbandoned from None
             if isinstance(future.exception(), JobInterrupted):
                 raise
             return future.result()  # it had ended by itself, in a result or an error of its own
+
+    def _replace_threads(self) -> None:
+        """New threads for the calls to come: the one that does not stop would be missing, and they would wait in vain."""
+        self._threads.shutdown(wait=False)  # what runs or waits there goes on
+        self._threads = self._new_threads()
 
     def close(self) -> None:
         """Lets idle threads end; does not wait for busy ones."""

@@ -28,6 +28,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     keep_done: float | None = DAY_S  # retention; None keeps for ever
     keep_failed: float | None = 90 * DAY_S
     keep_cancelled: float | None = DAY_S
+    thread_turn: float | None = 0.0001  # longest turn of one thread at the interpreter while another waits; None leaves it alone
     keeper_thread: bool = True  # renew from a thread of its own, so that a blocked loop keeps its leases
 
     def __post_init__(self) -> None:
@@ -44,6 +45,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _between("ahead", self.ahead, 0, 10_000)
         _between("batch", self.batch, 1, 1_000)
         _between("buffer", self.buffer, 1, 1_000_000)
+        if self.thread_turn is not None:
+            _between("thread_turn", self.thread_turn, 0.00001, 1)
         for name in ("keep_done", "keep_failed", "keep_cancelled"):
             if getattr(self, name) is not None:
                 _between(name, getattr(self, name), 0, 100 * 365 * DAY_S)

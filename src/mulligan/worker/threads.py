@@ -31,6 +31,9 @@ class InterruptibleCall:
             self._thread_id = threading.get_ident()
         try:
             return self._function()
+        except (StopIteration, GeneratorExit) as error:
+            # Neither passes through a future; from an async handler they come as the same RuntimeError.
+            raise RuntimeError(f"the handler raised {type(error).__name__}") from error
         finally:
             with self._lock:
                 self._thread_id = None

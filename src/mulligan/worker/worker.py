@@ -42,6 +42,7 @@ from mulligan.worker.scheduler import Scheduler
 from mulligan.worker.settings import WorkerSettings, worker_name
 from mulligan.worker.store_time import StoreTime
 from mulligan.worker.sweeper import Sweeper
+from mulligan.worker.switching import THREAD_TURNS
 
 log = logging.getLogger("mulligan.worker")
 STOP_MARGIN_S = 6.0  # for handlers to obey the last cancellation; a little more than a thread gets
@@ -74,8 +75,9 @@ class Worker:
         self._bus = equipment.bus
         self._rng = equipment.rng
         self._time = StoreTime()
-        self._holdings = Holdings()
         self._tasks: list[asyncio.Task[None]] = []
+        self._keeper_task: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
         self._quiet = asyncio.Event()  # set when the worker may have run out of work
         self._hurry = asyncio.Event()  # set when stopping must not wait any longer
         self._dead = asyncio.Event()  # set when a loop has died of a bug
@@ -96,14 +98,22 @@ class Worker:
             raise IllegalMove("this worker is already running; make another one with app.worker()")
         for hook in self._kit.startup:
             await hook()
-        self._running = True
-        self._loop = asyncio.get_running_loop()
         self._started_at_us = await self._store.now_us()
+        self._running = True
+        self._stopping = None
+        self._holdings = Holdings()
+        if self.settings.thread_turn is not None:
+            THREAD_TURNS.shorten(self.settings.thread_turn)
+        self._loop = asyncio.get_running_loop()
         self._time.set(self._started_at_us)
         self.name = worker_name(new_id(self._started_at_us))
         self._assemble()
         self._start_loops()
-        await self._tell("WORKER_STARTED", {"queues": sorted(self._kit.queues), "concurrency": self.settings.concurrency})
+        try:
+            await self._tell("WORKER_STARTED", {"queues": sorted(self._kit.queues), "concurrency": self.settings.concurrency})
+        except BaseException:  # cancelled, say: nobody will call stop for a worker that did not start
+            await self.stop()
+            raise
 
     def _assemble(self) -> None:
         kit, settings = self._kit, self.settings
@@ -136,7 +146,7 @@ class Worker:
         planner = LanePlanner(list(kit.queues.values()), self._rng)
         self._fetcher = Fetcher(self._store, self.executor, planner, self._bus, self._health, self._time, settings, self.name)
         self._fetcher.on_empty = self._on_progress
-        self._keeper = Keeper(self._store, self._holdings, settings.lease, self._describe, self._on_renewals)
+        self._keeper = Keeper(self._store, self._holdings, settings.lease, self._describe, self._on_renewals, self._loop.is_closed)
         self._keeper_thread = KeeperThread(self._keeper) if settings.keeper_thread else None
         self._sweeper = Sweeper(self._store, self._policies, self._bus, self._rng, self.name)
         self._scheduler = Scheduler(self._store, self._bus)
@@ -153,7 +163,7 @@ class Worker:
         if self._keeper_thread is not None:
             self._keeper_thread.start()
         else:
-            self._tasks.append(self._spawn("keeper", self._keeper.run()))
+            self._keeper_task = self._spawn("keeper", self._keeper.run())
 
     def _spawn(self, name: str, loop: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(loop, name=f"mulligan-{name}")
@@ -165,6 +175,7 @@ class Worker:
             log.critical("the %s died; stopping this worker", task.get_name(), exc_info=task.exception())
             self._dead.set()
             self._quiet.set()
+            self._last_stop = asyncio.create_task(self.stop())  # else its leases would be renewed for ever
 
     async def _repeat(self, step: Callable[[], Awaitable[float]]) -> None:
         """A side loop: a step, then the pause it asks for. An error is logged and the loop goes on."""
@@ -209,7 +220,7 @@ class Worker:
                 continue
             if renewal.held:
                 self.executor.stop_run(run, "cancel")
-            elif run.in_handler or run.started_at_us is None:  # else its own verdict will tell
+            elif run.stop != "lost" and (run.in_handler or run.started_at_us is None):  # else its own verdict will tell
                 self.executor.stop_run(run, "lost")
                 job = run.job
                 self._bus.publish([
@@ -249,6 +260,8 @@ class Worker:
             self._quiet.clear()
             if self._dead.is_set():
                 raise IllegalMove("a loop of this worker died, see the log; the jobs it held go back when their leases run out")
+            if not self._running or self._stopping is not None:
+                raise IllegalMove("this worker does not run, or was stopped before its queues were empty")
             if self._fetcher.asleep and not self._holdings:
                 stats = await self._store.stats()
                 mine = [queue for queue in stats.queues if queue.queue in self._kit.queues and not queue.paused]
@@ -275,34 +288,53 @@ class Worker:
         self._hurry.set()
 
     async def stop(self) -> None:
-        """Stops cleanly; see the head of this file."""
+        """Stops cleanly; see the head of this file. All who call it wait for the same end, which no one's impatience cuts short."""
         if not self._running:
             return
-        self._running = False
+        if self._stopping is None:
+            self._stopping = asyncio.create_task(self._stop(), name="mulligan-stop")
+        await asyncio.shield(self._stopping)
+
+    async def _stop(self) -> None:
+        self._quiet.set()
         self._fetcher.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(self._fetcher_task, *self._tasks, return_exceptions=True)
-        for run in self.executor.take_unstarted():
-            await self._committer.submit(self.executor.release(run, "the worker shut down before it started"), run)
+        await self._in_time(self._give_back_unstarted())
         if not await self._wait_idle(self.settings.grace):
             for run in self._holdings.runs():
                 self.executor.stop_run(run, "shutdown")
             self._hurry.clear()
             await self._wait_idle(STOP_MARGIN_S)
-        try:
-            await asyncio.wait_for(self._committer.flush(), FLUSH_MAX_S)
-        except TimeoutError:
-            log.error("the store does not answer; %d outcomes were not written, their jobs run again", len(self._holdings))
+        await self._in_time(self._committer.flush())
         if self._keeper_thread is not None:
             await self._keeper_thread.stop()
-        self._committer_task.cancel()
-        await asyncio.gather(self._committer_task, return_exceptions=True)
+        last = [self._committer_task] if self._keeper_task is None else [self._committer_task, self._keeper_task]
+        for task in last:
+            task.cancel()
+        await asyncio.gather(*last, return_exceptions=True)
         await self.executor.close()
-        for hook in self._kit.shutdown:
-            await hook()
-        await self._sign_off()
-        await self._tell("WORKER_STOPPED", {"unfinished": len(self._holdings)})
+        try:
+            for hook in self._kit.shutdown:
+                await hook()
+        finally:
+            self._running = False
+            if self.settings.thread_turn is not None:
+                THREAD_TURNS.put_back()
+            await self._sign_off()
+            await self._tell("WORKER_STOPPED", {"unfinished": len(self._holdings)})
+
+    async def _give_back_unstarted(self) -> None:
+        for run in self.executor.take_unstarted():
+            await self._committer.submit(self.executor.release(run, "the worker shut down before it started"), run)
+
+    async def _in_time(self, writing: Coroutine[Any, Any, None]) -> None:
+        """Waits for outcomes to be written, but not for ever."""
+        try:
+            await asyncio.wait_for(writing, FLUSH_MAX_S)
+        except TimeoutError:
+            log.error("the store does not answer; %d outcomes were not written, their jobs run again", len(self._holdings))
 
     async def _sign_off(self) -> None:
         """A last beat, so that nobody counts on this worker any more."""
