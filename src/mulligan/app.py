@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import os
 import random
 import socket
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import Future
 from types import SimpleNamespace, TracebackType
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
@@ -30,6 +27,7 @@ from mulligan.observe.bus import EventBus
 from mulligan.observe.log import LogWriter
 from mulligan.observe.metrics import Metrics
 from mulligan.observe.retry_rate import RetryRateAlarm
+from mulligan.opening import OpenOnce
 from mulligan.policy.planner import LanePlanner
 from mulligan.policy.queues import Queue
 from mulligan.policy.retry import RetryPolicy
@@ -83,8 +81,7 @@ class Mulligan:
         self._startup: list[Hook] = []
         self._shutdown: list[Hook] = []
         self._planners: dict[str, LanePlanner] = {}
-        self._opening: Future[bool] | None = None
-        self._opening_lock = threading.Lock()
+        self._opening = OpenOnce()
         self._owner = f"manual:{socket.gethostname()[:60]}:{os.getpid()}"
         self.events = EventBus()
         self.metrics = Metrics()
@@ -95,7 +92,7 @@ class Mulligan:
 
     def use_store(self, url: str) -> None:
         """Takes another store, before anything has opened the present one: what `mulligan worker --store` does."""
-        if self._opening is not None:
+        if self._opening.begun:
             raise IllegalMove("this app has opened its store already; choose another one before the first call that needs it")
         self.store: Store = open_store(url, clock=self._store_clock)
         self._admin = Admin(self.store, self.events, self._rng, self._clock)
@@ -114,32 +111,11 @@ class Mulligan:
 
     async def open(self) -> None:
         """Opens the store, creating or migrating it if needed. Every call does this by itself; calling it early shows errors early."""
-        with self._opening_lock:
-            opening = self._opening
-            first = opening is None
-            if opening is None:
-                opening = self._opening = Future()
-                opening.set_running_or_notify_cancel()  # else a waiter that is cancelled would cancel it for all
-        if not first:
-            opened = opening.result() if opening.done() else await asyncio.wrap_future(opening)
-            if not opened:
-                await self.open()
-            return
-        try:
-            await self.store.open()
-        except BaseException as error:
-            self._opening = None  # the next call may try again
-            if isinstance(error, Exception):
-                opening.set_exception(error)
-            else:  # cancelled, which says nothing about the store: those who wait try for themselves
-                opening.set_result(False)
-            raise
-        opening.set_result(True)
+        await self._opening.run(self.store.open)
 
     async def close(self) -> None:
         """Closes the store. Another call opens it again."""
-        with self._opening_lock:
-            self._opening = None
+        self._opening.forget()
         await self.store.close()
 
     # --- tasks and queues --------------------------------------------------------------------------------------------

@@ -41,6 +41,7 @@ class Lease:
         self._policy_of = policy_of
         self._rng = rng
         self._clock = clock
+        self._unanswered: tuple[type[Outcome], str] | None = None  # a settle whose verdict never came, and its id
 
     @property
     def id(self) -> str:
@@ -86,16 +87,19 @@ class Lease:
 
     async def _settle(self, outcome: Outcome) -> bool:
         now_us = await self._store.now_us()
+        if self._unanswered is None or self._unanswered[0] is not type(outcome):
+            self._unanswered = (type(outcome), new_id(self._clock.now_us()))
         change = decide(
             self.job,
             outcome,
             self._policy_of(self.job),
             Signals(now_us=now_us),
             self._rng,
-            settle_id=new_id(self._clock.now_us()),
+            settle_id=self._unanswered[1],  # the same when the same call is repeated after an unknown end
             worker=self.job.lease_owner or "",
             started_at_us=self.job.updated_at_us,
         )
         [verdict] = await self._store.settle([change])
+        self._unanswered = None
         self._bus.publish(events_of(change, verdict))
         return verdict.applied

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
@@ -29,6 +30,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs the coroutine on the background loop and waits for it."""
@@ -40,6 +42,8 @@ class LoopThread:
         raise IllegalMove("this thread runs an event loop, which a sync call would block; await the async form instead")
 
     def _started(self) -> asyncio.AbstractEventLoop:
+        if self._pid != os.getpid():  # forked: the thread stayed with the parent, and so perhaps did a held lock
+            self._lock, self._loop, self._pid = threading.Lock(), None, os.getpid()
         with self._lock:
             if self._loop is None or self._loop.is_closed():
                 self._loop = asyncio.new_event_loop()
@@ -57,7 +61,16 @@ def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
     try:
         loop.run_forever()
     finally:
+        loop.run_until_complete(_cancel_rest())
         loop.close()
+
+
+async def _cancel_rest() -> None:
+    """Ends what still runs on this loop: threads wait for it."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
 
 
 class SyncHandle(Generic[R]):

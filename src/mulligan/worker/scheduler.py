@@ -6,13 +6,17 @@ schedulers one wins. The next tick follows from the schedule alone, never from t
 
 from __future__ import annotations
 
+import logging
+
 from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import Store
+from mulligan.core.errors import StoreError
 from mulligan.core.events import Event
 from mulligan.core.ids import new_id
 from mulligan.core.schedule import Schedule, Tick, job_of_tick, plan_ticks
 from mulligan.observe.bus import EventBus
 
+log = logging.getLogger("mulligan.scheduler")
 LOOK_S = 1.0  # longest pause between two looks at the schedules, so that new ones are seen
 
 
@@ -32,11 +36,20 @@ class Scheduler:
             if schedule.paused:
                 continue
             if schedule.next_tick_us <= now_us:
-                await self._fire(schedule, now_us)
+                await self._fire_one(schedule, now_us)
                 pause_us = 0 if schedule.missed == "all" else min(pause_us, schedule.interval_us)
             else:
                 pause_us = min(pause_us, schedule.next_tick_us - now_us)
         return max(pause_us, 1_000) / SECOND_US
+
+    async def _fire_one(self, schedule: Schedule, now_us: int) -> None:
+        """Fires one schedule. One that the store refuses is logged, and must not stand in the way of the others."""
+        try:
+            await self._fire(schedule, now_us)
+        except StoreError as error:
+            if error.retryable:
+                raise
+            log.error("schedule %s cannot fire: %s", schedule.name, error)
 
     async def _fire(self, schedule: Schedule, now_us: int) -> None:
         due, next_tick_us = plan_ticks(schedule, now_us)

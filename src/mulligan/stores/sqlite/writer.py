@@ -10,7 +10,6 @@ import contextlib
 import os
 import queue
 import sqlite3
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,6 @@ from mulligan.stores.sqlite.filelock import FileLock
 from mulligan.stores.sqlite.hop import Hop, Item, Outside, Transaction, settle_future
 
 GROUP_MAX = 64
-_CHECK_FILE_S = 0.1  # a look at the folder costs a turn at the interpreter's lock, so a busy writer does not look at every group
 
 
 class Writer(Hop):
@@ -33,7 +31,6 @@ class Writer(Hop):
         self._announce = announce
         self._wakes = False
         self._groups = 0  # written so far
-        self._checked_s = float("-inf")  # when the file was last found in its place, on the monotonic clock
         self._held_back: Item | None = None  # work for outside a transaction that came while a group gathered
         self.lock: FileLock | None = None
         self.file_id: tuple[int, int] | None = None  # device and inode of the open file
@@ -90,11 +87,8 @@ class Writer(Hop):
             return [_run(item) for item in items]  # Each says for itself that the store is closed.
         lock.acquire(self._busy_timeout_s)
         try:
-            now_s = time.monotonic()
-            if now_s - self._checked_s >= _CHECK_FILE_S:
-                self._check_file()
-                lock.follow(self._busy_timeout_s)
-                self._checked_s = now_s
+            self._check_file()
+            lock.follow(self._busy_timeout_s)
             self._groups += 1
             if connection.in_transaction:  # A rollback that failed, such as on a broken disk, is made up for.
                 connection.execute("ROLLBACK")

@@ -1,0 +1,38 @@
+"""A forked child, as a preloading web server makes them, uses the app it inherited."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = """
+import os, signal, sys
+from mulligan import Mulligan
+
+app = Mulligan("sqlite:///jobs.db")
+app.declare("work")
+app.sync.enqueue("work")
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    app.sync.enqueue("work")
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+app.sync.enqueue("work")
+print(os.waitstatus_to_exitcode(status), app.sync.status()["default"].ready)
+"""
+
+
+def test_parent_and_forked_child_both_enqueue(tmp_path: Path) -> None:
+    """The child opens the store for itself at its first call, without hanging on threads that stayed with the parent."""
+    answer = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.split() == ["0", "3"], answer.stderr
