@@ -221,3 +221,49 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 def _moment(us: int | None) -> datetime | None:
     return None if us is None else us_to_datetime(us)
+
+
+def first_row(job: NewJob, now_us: int) -> Job:
+    """A new job as it is first stored."""
+    run_at_us = job.eta_us if job.eta_us is not None else now_us + job.delay_us
+    return Job(
+        id=job.id,
+        queue=job.queue,
+        task=job.task,
+        payload=job.payload,
+        policy=job.policy,
+        max_retries=job.max_retries,
+        priority=job.priority,
+        lane="fresh",
+        status="pending",
+        run_at_us=run_at_us,
+        created_at_us=now_us,
+        updated_at_us=now_us,
+        finished_at_us=None,
+        due_first_us=run_at_us,
+        attempts=0,
+        failures=0,
+        crashes=0,
+        snoozes=0,
+        releases=0,
+        generation=1,
+        timeout_us=job.timeout_us,
+        max_age_us=job.max_age_us,
+        fence=0,
+        claim_id=None,
+        settle_id=None,
+        lease_owner=None,
+        lease_expires_at_us=None,
+        last_delay_us=None,
+        last_error=None,
+        result_json=None,
+        schedule=job.schedule,
+        tick_us=job.tick_us,
+        unique_key=job.unique_key,
+        concurrency_key=job.concurrency_key,
+        fair_key=job.fair_key,
+        tags=job.tags,
+        trace=job.trace,
+        cancel_requested=False,
+        read_at_us=now_us,
+    )

@@ -29,12 +29,12 @@ from mulligan.core.contract import (
 )
 from mulligan.core.errors import IllegalMove, UsageError
 from mulligan.core.events import EVENT_LOG_MAX, STORED_KINDS, Event, EventKind, events_of
-from mulligan.core.job import LIVE, Job, NewJob, Status
+from mulligan.core.job import LIVE, Job, NewJob, Status, first_row
 from mulligan.core.lending import allot
 from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.memory_index import Index
 from mulligan.stores.memory_listener import MemoryListener
-from mulligan.stores.memory_rows import claimed, is_held, matches, merged, refusal_of, row_of, settled, verdict_on
+from mulligan.stores.memory_rows import claimed, is_held, matches, merged, refusal_of, settled, verdict_on
 from mulligan.stores.memory_stats import count_queues
 
 CLAIM_MEMORY_US = 3_600 * SECOND_US  # how long a claim_id that took jobs is known
@@ -103,7 +103,7 @@ class MemoryStore:
             owner = self._index.owner(job.queue, job.unique_key)
             if owner is not None:
                 return Inserted(id=owner, created=False, at_us=now_us)
-            self._put(row_of(job, now_us))
+            self._put(first_row(job, now_us))
         return Inserted(id=job.id, created=True, at_us=now_us)
 
     async def claim(self, claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed:
