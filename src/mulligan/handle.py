@@ -40,19 +40,22 @@ class Handle(Generic[R]):
 
         Raises JobFailed, JobCancelled, ResultGone (removed by retention before it was read), or TimeoutError.
         """
-        seen = False
+        job: Job | None = None
         pause_s = POLL_MIN_S
-        async with asyncio.timeout(timeout):
-            while True:
-                try:
-                    job = await self._app.get(self.id)
-                except JobNotFound:
-                    raise ResultGone(f"job {self.id} is no longer kept" if seen else f"no job has the id {self.id}") from None
-                seen = True
-                if job.status in ("done", "failed", "cancelled"):
-                    return cast("R", outcome_of(job))
-                await asyncio.sleep(pause_s)
-                pause_s = min(pause_s * 1.5, POLL_MAX_S)
+        try:
+            async with asyncio.timeout(timeout):
+                while True:
+                    try:
+                        job = await self._app.get(self.id)
+                    except JobNotFound:
+                        raise ResultGone(f"job {self.id} is no longer kept" if job else f"no job has the id {self.id}") from None
+                    if job.status in ("done", "failed", "cancelled"):
+                        return cast("R", outcome_of(job))
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 1.5, POLL_MAX_S)
+        except TimeoutError:
+            state = "not read in time" if job is None else job.view
+            raise TimeoutError(f"job {self.id} has not ended within {timeout} s ({state}); mulligan why {self.id} tells more") from None
 
 
 def outcome_of(job: Job) -> Any:
@@ -63,7 +66,8 @@ def outcome_of(job: Job) -> Any:
         raise JobCancelled(f"job {job.id} was cancelled")
     error = job.last_error
     reason = f"{error.type}: {error.message}" if error else "no error was recorded"
-    raise JobFailed(f"job {job.id} failed after {job.attempts} attempts: {reason}", error)
+    tries = "1 attempt" if job.attempts == 1 else f"{job.attempts} attempts"
+    raise JobFailed(f"job {job.id} failed after {tries}: {reason}", error)
 
 
 class ScheduleHandle:

@@ -73,7 +73,7 @@ def test_a_failed_job_raises_job_failed_with_its_error(backend: str, tmp_path: P
             with pytest.raises(JobFailed, match="failed after 2 attempts: .*ValueError: bad invoice") as caught:
                 await handles[0].result(timeout=60)
             assert caught.value.error.message == "bad invoice"  # type: ignore[attr-defined]
-            with pytest.raises(MulliganError, match="failed after 1 attempts") as caught_too:
+            with pytest.raises(MulliganError, match="failed after 1 attempt: ") as caught_too:
                 await handles[1].result(timeout=60)
         assert isinstance(caught_too.value, JobFailed)
         assert caught_too.value.error.code == "404"  # type: ignore[attr-defined]

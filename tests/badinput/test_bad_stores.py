@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from mulligan import BadSetting, Mulligan, MulliganError, SchemaMismatch, StoreUnavailable
+from mulligan.stores import pending_migrations
 
 MALFORMED = [
     ("", "is not a store URL"),
@@ -117,6 +118,8 @@ async def test_a_folder_where_nobody_may_write() -> None:
 async def test_a_folder_as_database(tmp_path: Path) -> None:
     """The message gives an example of a file in it."""
     await refused(tmp_path, BadSetting, "is a folder; give the path of a file in it")
+    with pytest.raises(BadSetting, match="is a folder"):
+        pending_migrations(f"sqlite:///{tmp_path}")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 
@@ -58,8 +59,22 @@ def test_what_is_no_id_is_told(text: object) -> None:
 @pytest.mark.parametrize("now_us", [0, 1_700_000_000_123_456, TIME_MAX_US - 1])
 def test_ids_carry_their_time(monkeypatch: pytest.MonkeyPatch, now_us: int) -> None:
     """The first 48 bits are milliseconds, from the first to the last allowed time; the next twelve are their fraction."""
-    monkeypatch.setattr(ids, "_last_tick", -1)  # As in a new process; and the ids of this one do not follow 2199 afterwards.
+    monkeypatch.setattr(ids._maker, "_last_tick", -1)  # As in a new process; and the ids of this one do not follow 2199 afterwards.
     text = new_id(now_us)
     assert is_id(text)
     assert uuid.UUID(text).int >> 80 == now_us // 1_000
     assert uuid.UUID(text).int >> 64 & 0xFFF == now_us % 1_000 * 4_096 // 1_000
+
+
+def test_a_forked_child_does_not_repeat_its_parents_ids() -> None:
+    """Chance is drawn ahead; a child that inherited the same draw would make ids that its parent makes too."""
+    new_id(0)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, new_id(0).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert os.read(reading, 36).decode()[-12:] != new_id(0)[-12:]
+    os.close(reading)
+    os.close(writing)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
-from mulligan.cli.options import json_option, own_store_option, run, store_hint
+from mulligan.cli.options import json_option, own_store_option, program, run, store_hint
 
 if TYPE_CHECKING:
     from mulligan.app import Mulligan
@@ -54,7 +54,7 @@ class Counts(msgspec.Struct, frozen=True, kw_only=True):
 def demo(seconds: float | None, store: str | None, as_json: bool) -> None:
     """Watch jobs fail, back off, retry, recover and, when they must, give up."""
     with _quiet(), _place(store) as url:
-        run(Demo(url, seconds, as_json).run())
+        run(Demo(url, seconds, as_json, kept=store is not None).run())
 
 
 @contextmanager
@@ -88,8 +88,9 @@ def _quiet() -> Iterator[None]:
 class Demo:
     """One run: a producer, a worker and somebody who watches."""
 
-    def __init__(self, url: str, seconds: float | None, as_json: bool) -> None:
+    def __init__(self, url: str, seconds: float | None, as_json: bool, *, kept: bool) -> None:
         self._url = url
+        self._kept = kept
         self._seconds = seconds
         self._as_json = as_json
         self._enqueued = 0
@@ -167,7 +168,7 @@ class Demo:
             with Live(console=console(err=self._as_json), auto_refresh=False, transient=True) as live:
                 while await self._pause(LOOK_S):
                     await self._hint(app, partial(live.console.print, soft_wrap=True))  # a command to copy must not be cut in two
-                    live.update(Text(await self._line(app)), refresh=True)
+                    live.update(Text(await self._line(app), no_wrap=True, overflow="crop"), refresh=True)
             return
         while await self._pause(LINE_S):
             await self._hint(app, self._print)
@@ -191,7 +192,7 @@ class Demo:
     def _introduce(self) -> None:
         for line in (
             "steady works, flaky fails 4 times in 10, outage calls a service that is down at first, hopeless can never work.",
-            f"Look from another terminal: mulligan status --watch{store_hint(self._url)}",
+            f"Look from another terminal: {program()} status --watch{store_hint(self._url)}",
             *([] if self._seconds is not None else ["Ctrl-C ends it."]),
         ):
             self._print(line)
@@ -205,7 +206,7 @@ class Demo:
         page = await app.store.find(Query(status="failed", queue=QUEUE), 1)
         if page.jobs:
             self._hinted = True
-            show(f"The first one gave up. Ask why: mulligan why {page.jobs[0].id}{store_hint(self._url)}")
+            show(f"The first one gave up. Ask why: {program()} why {page.jobs[0].id}{store_hint(self._url)}")
 
     async def _counts(self, app: Mulligan) -> Counts:
         seen = next((queue for queue in (await app.status()).queues if queue.region == QUEUE), None)
@@ -253,7 +254,8 @@ class Demo:
             say()
             say("This is what `mulligan why` says about the last job that gave up:")
             for sentence in explain_job(await app.get(page.jobs[0].id), await app.status()):
-                say(f"  {sentence}")
+                if self._kept or "mulligan requeue" not in sentence:  # the temporary file is gone in a moment
+                    say(f"  {sentence}")
             say()
         say(
             f"{counts.enqueued} enqueued, {counts.done} done ({counts.recovered} of them after a failure), {counts.retried} retries, "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from shutil import which
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -53,6 +55,13 @@ def own_store_option(meaning: str) -> Callable[[AnyFunction], AnyFunction]:
 def common(function: AnyFunction) -> AnyFunction:
     """--store and --json."""
     return store_option(json_option(function))
+
+
+def program() -> str:
+    """How this program is called from here: by its name, or as it was called now where the name is not found."""
+    if which("mulligan"):
+        return "mulligan"
+    return f"{sys.executable} -m mulligan" if sys.argv[0].endswith("__main__.py") else sys.argv[0]
 
 
 def store_hint(url: str) -> str:

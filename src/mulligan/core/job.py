@@ -148,6 +148,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         return _moment(self.finished_at_us)
 
     @property
+    def due_first(self) -> datetime:
+        return us_to_datetime(self.due_first_us)
+
+    @property
+    def read_at(self) -> datetime:
+        return us_to_datetime(self.read_at_us)
+
+    @property
     def lease_expires_at(self) -> datetime | None:
         return _moment(self.lease_expires_at_us)
 

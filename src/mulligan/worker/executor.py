@@ -187,6 +187,7 @@ class Executor:
             self._waking = False
             while self._ready and self.busy < self._concurrency:
                 run = self._ready.popleft()
+                run.slot = this
                 self.busy += 1
                 self.running += 1
                 self._wake_slot()
@@ -249,7 +250,6 @@ class Executor:
         if job.max_age_us is not None and now_us >= job.due_first_us + job.max_age_us:
             return Expired()
         run.started_at_us = now_us
-        run.slot = asyncio.current_task()
         run.context = Context(job, self._state, None if job.timeout_us is None else now_us + job.timeout_us)
         detail = {"is_retry": True} if job.lane == "retry" else {}
         event = Event(kind="PROCESSING", at_us=now_us, job_id=job.id, queue=job.queue, task=job.task, worker=self._worker,

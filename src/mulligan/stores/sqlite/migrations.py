@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from pathlib import Path
 
-from mulligan.core.errors import SchemaMismatch
+from mulligan.core.errors import BadSetting, SchemaMismatch
 from mulligan.stores.sqlite.connection import opening_error
 from mulligan.stores.sqlite.schema import JOURNAL, MIGRATIONS, Migration
 
@@ -68,6 +68,8 @@ def pending_migrations(path: str | Path) -> list[Migration]:
     file = Path(path).absolute()
     if not file.exists():
         return list(MIGRATIONS)
+    if file.is_dir():
+        raise BadSetting(f"{file} is a folder; give the path of a file in it, for example {file / 'jobs.db'}")
     try:
         connection = sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)
         try:
