@@ -27,7 +27,7 @@ class Child:
         self._errors = errors
         with errors.open("w") as stderr:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", f"tests.processes.{script}", *map(str, args)],
+                [sys.executable, "-m", "tests.processes.launch", str(os.getpid()), script, *map(str, args)],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
