@@ -88,7 +88,7 @@ CALLS: dict[str, tuple[Call, str]] = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-async def test_hot_calls_go_by_index(store: SQLiteStore, clock: ManualClock, name: str) -> None:
+async def test_m14_hot_calls_go_by_index(store: SQLiteStore, clock: ManualClock, name: str) -> None:
     """No call that a worker makes, and no usual look, goes through the table of jobs (M14)."""
     await some_of_everything(store, clock)
     await claim(store, ask("q2"), claim_id="again")
@@ -171,7 +171,7 @@ async def work_on(store: SQLiteStore, order: str) -> None:
 
 
 @pytest.mark.parametrize("order", ["run_at", "created_at"])
-async def test_work_costs_the_same_among_many_jobs(tmp_path: Path, clock: ManualClock, order: str) -> None:
+async def test_m14_work_costs_the_same_among_many_jobs(tmp_path: Path, clock: ManualClock, order: str) -> None:
     """A round of work takes as many steps beside 100,000 done and 200,000 waiting jobs as beside a thousand."""
     costs = []
     for jobs in (1_000, 100_000):

@@ -58,7 +58,7 @@ def test_one_unstorable_outcome_of_a_hundred_fails_alone(backend: str, tmp_path:
     play(backend, tmp_path, scene)
 
 
-def test_a_store_error_after_success_is_not_the_handlers_failure(backend: str, tmp_path: Path) -> None:
+def test_p03_a_store_error_after_success_is_not_the_handlers_failure(backend: str, tmp_path: Path) -> None:
     """Settling is repeated under the same settle id until the store answers; the handler runs once and the job is done."""
     ran: list[int] = []
 
@@ -87,7 +87,7 @@ def test_a_store_error_after_success_is_not_the_handlers_failure(backend: str, t
     assert ran == [7]
 
 
-def test_outcomes_of_mixed_kinds_are_written_in_batches(backend: str, tmp_path: Path) -> None:
+def test_w10_outcomes_of_mixed_kinds_are_written_in_batches(backend: str, tmp_path: Path) -> None:
     """Successes, retries, failures and snoozes of a hundred jobs take far fewer writes than outcomes (W10)."""
 
     async def scene(stage: Stage) -> None:
