@@ -107,15 +107,20 @@ async def test_commit_that_fails_is_acknowledged_to_nobody(store: SQLiteStore) -
 
 
 async def test_many_writes_need_few_commits(store: SQLiteStore) -> None:
-    """A hundred enqueues at once are committed in a handful of transactions."""
+    """What gathers while the writer is busy is committed together: as many transactions as groups are needed, and no more."""
     writer = store._session.writer  # type: ignore[union-attr]
+    gate = Gate(store)
+    await gate.entered()
     before = writer._groups
-    answers = await asyncio.gather(*(store.insert([new_job()]) for _ in range(100)))
-    assert all(answer[0].created for answer in answers)
-    assert writer._groups - before <= 3
-    before = writer._groups
-    await asyncio.gather(*(store.set_queue(f"queue-{number}", paused=False) for number in range(2 * GROUP_MAX)))
-    assert writer._groups - before <= 5
+    inserts = [asyncio.create_task(store.insert([new_job()])) for _ in range(100)]
+    pauses = [asyncio.create_task(store.set_queue(f"queue-{number}", paused=False)) for number in range(2 * GROUP_MAX)]
+    while writer._inbox.qsize() < 2 * GROUP_MAX:
+        await asyncio.sleep(0)
+    gate.open()
+    assert all(answer[0].created for answer in await asyncio.gather(*inserts))
+    await asyncio.gather(*pauses)
+    await gate.done
+    assert writer._groups - before <= 4
     assert (await store.stats()).queues[0].fresh_ready == 100
 
 
