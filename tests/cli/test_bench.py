@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -41,7 +40,6 @@ def test_bench_on_a_named_store(run: Run, shop: Shop) -> None:
     assert "where it is empty" in busy.err
 
 
-@pytest.mark.skipif(importlib.util.find_spec("huey") is None, reason="Huey is not installed")
 def test_bench_beside_another_queue(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many rounds of each, in turns, and the ratio of their medians."""
     monkeypatch.setattr("mulligan.cli.bench.ROUNDS", 2)

@@ -10,6 +10,7 @@ import os
 import queue
 import sqlite3
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from functools import partial
@@ -63,7 +64,7 @@ class Outside:
 Item = tuple["Future[Any]", Callable[[], Any]]
 
 
-class Hop(Executor):
+class Hop(Executor, ABC):
     """One thread, started at once: working → stopping (finishes what was handed over) → stopped."""
 
     def __init__(self, name: str, clock: Clock) -> None:
@@ -134,8 +135,9 @@ class Hop(Executor):
         self._do([item])
         return True
 
+    @abstractmethod
     def _do(self, items: list[Item]) -> None:
-        raise NotImplementedError
+        """Does the work and answers each item's future."""
 
     def _note(self, transaction: Transaction) -> None:
         """Called after each piece of work that went well, before its commit."""
