@@ -21,7 +21,7 @@ MAKEFLAGS += --no-print-directory
 .PHONY: help
 help: ## list these targets
 	@echo "make TARGET, where TARGET is one of:"
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' Makefile
 	@echo "PYTHON=python3.12 chooses the interpreter of setup; ARGS=... is handed on, as in: make demo ARGS='--for 15 --json'"
 
 .PHONY: setup
@@ -70,13 +70,17 @@ docs: $(READY) ## the documentation: links, examples, and that nothing public is
 scale: $(READY) ## tests with large amounts of work
 	@$(PYTEST) -m scale --timeout 1800 $(ARGS)
 
+.PHONY: test-matrix
+test-matrix: $(READY) ## the store tests on PostgreSQL 15 and 18, Redis 7 and PgBouncer (installs what it can, as root)
+	@sh tools/matrix.sh "$(PYTEST)"
+
 .PHONY: torture
 torture: $(READY) ## tests that kill and pause processes and play long random histories
 	@$(PYTEST) -m torture --timeout 3600 $(ARGS)
 
 .PHONY: bench
-bench: $(READY) ## how fast it is here, beside Huey in the same run
-	@$(BIN)/mulligan bench --beside huey $(ARGS)
+bench: $(READY) ## how fast each store is here, beside its bare batch loop, Huey and Taskiq in the same run
+	@$(BIN)/python -m benchmarks.everything $(ARGS)
 
 .PHONY: coverage
 coverage: $(READY) ## branch coverage of all tests; the policy must be covered whole

@@ -1,9 +1,9 @@
-"""Fixtures every test may use. A store joins the conformance suite and the model by one line in BACKENDS."""
+"""Fixtures every test may use. A store joins the conformance suite and the model by one line in URLS."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 
 import pytest
@@ -12,12 +12,30 @@ from hypothesis import settings
 from mulligan.core.clock import Clock, ManualClock
 from mulligan.core.contract import Store
 from mulligan.stores import open_store
+from tests.servers import folder as servers
+from tests.servers import namespaces
 
-# The name of a store, and its URL in a folder of the test's own.
-BACKENDS = {
-    "memory": "memory://",
-    "sqlite": "sqlite:///{folder}/jobs.db",
+# The name of a store, and how its URL comes from a folder of the test's own: the same folder, the same rows.
+URLS: dict[str, Callable[[Path], str]] = {
+    "memory": lambda folder: "memory://",
+    "sqlite": lambda folder: f"sqlite:///{folder}/jobs.db",
+    "postgres": lambda folder: namespaces.held_url("postgres", str(folder)),
+    "mongo": lambda folder: namespaces.held_url("mongo", str(folder)),
+    "redis": lambda folder: namespaces.held_url("redis", str(folder)),
 }
+# Stores whose rows outlive the app that wrote them.
+DURABLE = URLS.keys() - {"memory"}
+
+
+def chosen_backends() -> dict[str, Callable[[Path], str]]:
+    """All stores, or those named in MULLIGAN_TEST_BACKENDS, separated by commas."""
+    names = [name.strip() for name in os.environ.get("MULLIGAN_TEST_BACKENDS", "").split(",") if name.strip()]
+    if unknown := set(names) - set(URLS):
+        raise pytest.UsageError(f"MULLIGAN_TEST_BACKENDS names {', '.join(sorted(unknown))}; choose from {', '.join(URLS)}")
+    return {name: URLS[name] for name in names or URLS}
+
+
+BACKENDS = chosen_backends()
 
 # The normal suite always tries the same examples, so that a red run means a changed program. HYPOTHESIS_PROFILE=long looks for new ones.
 settings.register_profile("normal", deadline=None, derandomize=True, print_blob=True)
@@ -25,9 +43,38 @@ settings.register_profile("long", deadline=None, derandomize=False, print_blob=T
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "normal"))
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """The run's servers end with this process. It hands their folder on to the workers of pytest-xdist, which do nothing here."""
+    servers.current_run()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Closes what this process has open; the owner of the run then stops its servers."""
+    namespaces.close_all()
+    servers.end_run()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None, object, object]:
+    """After all fixtures of a test are gone, the namespaces it used are free for the next one."""
+    try:
+        return (yield)
+    finally:
+        namespaces.release_all()
+
+
+def url_of(backend: str, folder: Path) -> str:
+    """The URL of a store of this backend: the same one for the same folder until the test ends, an empty one for another folder.
+
+    A process keeps the namespaces of the last eight folders on each server; a test that needs more of them at once gets the first
+    one again, emptied.
+    """
+    return BACKENDS[backend](folder)
+
+
 def make_store(backend: str, folder: Path, clock: Clock | None) -> Store:
     """A store of this backend, not yet opened."""
-    return open_store(BACKENDS[backend].format(folder=folder), clock=clock)
+    return open_store(url_of(backend, folder), clock=clock)
 
 
 @pytest.fixture(params=list(BACKENDS))

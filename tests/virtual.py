@@ -11,7 +11,7 @@ from mulligan import Mulligan
 from mulligan.core.clock import SECOND_US
 from mulligan.sim.virtual import LoopClock, run_virtual
 from mulligan.worker.worker import Worker
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 
 Result = TypeVar("Result")
 
@@ -39,7 +39,7 @@ def play(backend: str, folder: Path, scene: Callable[[Stage], Awaitable[Result]]
 
     async def main(clock: LoopClock) -> Result:
         settings = {"clock": clock, "rng": random.Random(1), **app_settings}
-        async with Mulligan(BACKENDS[backend].format(folder=folder), **settings) as app:
+        async with Mulligan(url_of(backend, folder), **settings) as app:
             return await scene(Stage(app, clock))
 
     return run_virtual(main)

@@ -1,0 +1,51 @@
+"""Redis (or Valkey) with its append-only file on."""
+
+from __future__ import annotations
+
+import socket
+
+from tests.servers.ports import HOST
+from tests.servers.programs import redis_server
+from tests.servers.server import Server
+
+
+class Redis(Server):
+    """A Redis server that writes every change to its file and syncs it once a second."""
+
+    kind = "redis"
+
+    def __init__(self, *, owner: int | None = None, options: dict[str, str] | None = None) -> None:
+        super().__init__(owner=owner)
+        self.options = options or {}
+
+    @property
+    def url(self) -> str:
+        """The address of its first database."""
+        return f"redis://{HOST}:{self.port}/0"
+
+    def prepare(self) -> None:
+        """The server makes its files by itself."""
+
+    def command(self) -> list[str]:
+        """Durable, and without the occasional snapshot."""
+        options = {
+            "bind": HOST,
+            "port": str(self.port),
+            "dir": str(self.folder),
+            "daemonize": "no",
+            "databases": "16",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "save": "",
+            **self.options,
+        }
+        return [str(redis_server()), *(word for name, value in options.items() for word in (f"--{name}", value))]
+
+    def answers(self) -> bool:
+        """It says so itself once its file is loaded."""
+        try:
+            with socket.create_connection((HOST, self.port), timeout=1) as connection:
+                connection.sendall(b"PING\r\n")
+                return connection.recv(100).startswith(b"+PONG")
+        except OSError:
+            return False
