@@ -1,6 +1,7 @@
 """The same no-op drain on Huey, for `mulligan bench --beside huey`: SqliteHuey and its consumer, both at their defaults.
 
-`python huey_adapter.py FILE JOBS`; the last line is {"seconds": ...}: from the start of the consumer to the end of the last task.
+`python huey_adapter.py JOBS`, the file in MULLIGAN_BENCH_URL; the last line is {"seconds": ...}: from the start of the
+consumer to the end of the last task.
 Huey's SQLite storage does not wait for the disk by default (fsync=False), and its dequeue deletes, so that a kill loses what runs.
 """
 
@@ -41,6 +42,6 @@ def main(filename: str, jobs: int) -> float:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(json.dumps({"seconds": main(sys.argv[1], int(sys.argv[2]))}) + "\n")
+    sys.stdout.write(json.dumps({"seconds": main(os.environ["MULLIGAN_BENCH_URL"], int(sys.argv[1]))}) + "\n")
     sys.stdout.flush()
     os._exit(0)  # its threads are idle now, and stopping them takes longer than the measurement

@@ -1,9 +1,10 @@
-"""The worker process of `mulligan bench`: `python -m mulligan.cli.bench_child MODE URL [SAMPLES]`. Its last line is its answer, in JSON."""
+"""The worker process of `mulligan bench`: `python -m mulligan.cli.bench_child MODE [SAMPLES]`. Its last line is its answer, in JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 import sys
 import time
@@ -14,6 +15,7 @@ from mulligan.policy.backoff import Constant
 from mulligan.policy.retry import RetryPolicy
 from mulligan.worker.context import Context
 
+URL_VARIABLE = "MULLIGAN_BENCH_URL"
 QUEUE = "bench"
 ATTEMPTS = 3  # of each job of the retry storm: it fails, fails and succeeds
 PICKUP_LIMIT_S = 120
@@ -84,8 +86,9 @@ async def pickup(url: str, samples: int) -> dict[str, Any]:
         return {"waits_s": pickups.waits_s}
 
 
-def main(mode: str, url: str, samples: str = "0") -> None:
+def main(mode: str, samples: str = "0") -> None:
     """Runs one measurement."""
+    url = os.environ[URL_VARIABLE]
     print(json.dumps(asyncio.run(drain(url) if mode == "drain" else pickup(url, int(samples)))), flush=True)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import statistics
 import sys
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from mulligan.cli.bench_child import ATTEMPTS, QUEUE, make_app
+from mulligan.cli.bench_child import ATTEMPTS, QUEUE, URL_VARIABLE, make_app
 from mulligan.core.errors import IllegalMove
 from mulligan.request import Options
 
@@ -20,11 +20,9 @@ GAP_S = 0.02  # between two pick-ups: long enough for the worker to fall asleep 
 INSERT_PART = 5_000  # jobs made and handed over at once in bulk
 
 
-async def child(*arguments: str, program: Sequence[str] = ("-m", CHILD)) -> dict[str, Any]:
+async def child(*arguments: str, url: str, program: Sequence[str] = ("-m", CHILD)) -> dict[str, Any]:
     """Runs a measuring process to its end, and gives its answer."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, *program, *arguments, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
+    process = await _started(*program, *arguments, url=url)
     try:
         out, errors = await process.communicate()
     finally:
@@ -32,6 +30,17 @@ async def child(*arguments: str, program: Sequence[str] = ("-m", CHILD)) -> dict
             process.kill()
             await process.wait()
     return answer_of(process.returncode, out, errors)
+
+
+async def _started(*arguments: str, url: str) -> asyncio.subprocess.Process:
+    """A measuring process. Its URL travels in the environment: it may hold a password, and everybody can read arguments."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, URL_VARIABLE: url},
+    )
 
 
 def answer_of(code: int | None, out: bytes, errors: bytes) -> dict[str, Any]:
@@ -44,16 +53,13 @@ def answer_of(code: int | None, out: bytes, errors: bytes) -> dict[str, Any]:
 
 
 async def enqueue_one_by_one(url: str, jobs: int) -> float:
-    """Jobs per second when each enqueue is awaited before the next. The jobs are run afterwards, so that the queue is empty again."""
-    await _done(url)
+    """Jobs per second when each enqueue is awaited before the next."""
     async with make_app(url) as app:
         await app.enqueue("noop")  # the first one opens files and prepares statements
         start = time.perf_counter()
         for _ in range(jobs):
             await app.enqueue("noop")
-        rate = jobs / (time.perf_counter() - start)
-    await child("drain", url)
-    return rate
+        return jobs / (time.perf_counter() - start)
 
 
 async def enqueue_bulk(url: str, task: str, jobs: int) -> float:
@@ -68,27 +74,23 @@ async def enqueue_bulk(url: str, task: str, jobs: int) -> float:
 
 async def drain(url: str, jobs: int) -> tuple[float, float, float]:
     """Enqueues no-op jobs and lets one worker process run them: bulk enqueues per second, jobs per second, and its memory in MB."""
-    before = await _done(url)
     bulk = await enqueue_bulk(url, "noop", jobs)
-    answer = await child("drain", url)
-    await _check(url, before + jobs)
+    answer = await child("drain", url=url)
+    await _check(url, jobs)
     return bulk, jobs / answer["seconds"], answer["rss_mb"]
 
 
 async def retry_storm(url: str, jobs: int) -> float:
     """Executions per second when every job fails, fails and succeeds, due again at once."""
-    before = await _done(url)
     await enqueue_bulk(url, "storm", jobs)
-    answer = await child("drain", url)
-    await _check(url, before + jobs)
+    answer = await child("drain", url=url)
+    await _check(url, jobs)
     return jobs * ATTEMPTS / float(answer["seconds"])
 
 
 async def pickup_ms(url: str, samples: int) -> tuple[float, float]:
     """The median and the 99th percentile, in ms, from before an enqueue to the start of the handler in another, idle process."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", CHILD, "pickup", url, str(samples), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
-    )
+    process = await _started("-m", CHILD, "pickup", str(samples), url=url)
     assert process.stdout is not None
     try:
         await process.stdout.readline()  # it says that it is ready
@@ -107,10 +109,7 @@ async def pickup_ms(url: str, samples: int) -> tuple[float, float]:
 
 async def _done(url: str) -> int:
     async with make_app(url) as app:
-        seen = next((queue for queue in (await app.status()).queues if queue.region == QUEUE), None)
-        if seen is not None and (seen.queue_size or seen.retry_queue_size or seen.running):
-            raise IllegalMove(f"queue {QUEUE} of {url} has jobs waiting or running; measure on a store where it is empty")
-        return 0 if seen is None else seen.done
+        return sum(queue.done for queue in (await app.status()).queues if queue.region == QUEUE)
 
 
 async def _check(url: str, wanted: int) -> None:
@@ -118,8 +117,3 @@ async def _check(url: str, wanted: int) -> None:
     done = await _done(url)
     if done != wanted:
         raise IllegalMove(f"{done} jobs are done where {wanted} should be; the measurement does not count")
-
-
-def huey_adapter() -> Path:
-    """Where the other side's measuring program is: in the repository, beside the package."""
-    return Path(__file__).resolve().parents[3] / "benchmarks" / "huey_adapter.py"
