@@ -22,6 +22,7 @@ from mulligan.core.job import Job, NewJob
 from mulligan.core.schedule import Missed
 from mulligan.handle import Handle, ScheduleHandle
 from mulligan.inline import inline_job
+from mulligan.joining import insert_in
 from mulligan.lease import Lease
 from mulligan.observe.bus import EventBus
 from mulligan.observe.log import LogWriter
@@ -85,8 +86,10 @@ class Mulligan:
         self._owner = f"manual:{socket.gethostname()[:60]}:{os.getpid()}"
         self.events = EventBus()
         self.metrics = Metrics()
-        for watcher in (self.metrics, LogWriter(), RetryRateAlarm()):
-            self.events.subscribe(watcher.on_event, watcher.kinds)
+        self.events.measure(self.metrics)
+        log_writer, alarm = LogWriter(), RetryRateAlarm()
+        self.events.subscribe(log_writer.on_event, log_writer.kinds, listens_to_rows=log_writer.listens_to_rows)
+        self.events.subscribe(alarm.on_event, alarm.kinds)
         self.use_store(default_url() if url is None else url)
         self.sync = SyncApp(self)
 
@@ -239,6 +242,15 @@ class Mulligan:
                     events.append(Event(kind="ENQUEUED", at_us=answer.at_us, job_id=job.id, queue=job.queue, task=job.task))
             self.events.publish(events)
         return handles
+
+    async def enqueue_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[Handle[Any]]:
+        """Stores jobs in the open transaction of a connection of yours to the store's database: they exist if and when you commit.
+
+        Sleeping workers are not told, since only you know when you commit: they find the jobs at their next poll.
+        """
+        check_jobs(jobs)
+        await self.open()
+        return [Handle(self, answer.id, answer.created) for answer in await insert_in(self.store, connection, jobs)]
 
     @overload
     async def enqueue(

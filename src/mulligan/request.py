@@ -105,10 +105,10 @@ def check_claim(limit: object, lease: float) -> int:
 def check_jobs(jobs: object) -> None:
     """BadSetting unless these are jobs to insert: most often somebody called enqueue in place of job."""
     if not isinstance(jobs, Sequence) or isinstance(jobs, str):
-        raise BadSetting(f"enqueue_many takes a list of jobs, such as [task.job(1), task.job(2)], not {shown(jobs)}")
+        raise BadSetting(f"this call takes a list of jobs, such as [task.job(1), task.job(2)], not {shown(jobs)}")
     for job in jobs:
         if not isinstance(job, NewJob):
-            raise BadSetting(f"enqueue_many takes jobs made by task.job(...), not {shown(job)}")
+            raise BadSetting(f"this call takes jobs made by task.job(...), not {shown(job)}")
 
 
 def task_defaults(

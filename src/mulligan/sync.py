@@ -13,7 +13,9 @@ from mulligan.core.contract import CancelAnswer, QueueState
 from mulligan.core.errors import IllegalMove
 from mulligan.core.job import Job, NewJob
 from mulligan.handle import Handle, ScheduleHandle
+from mulligan.joining import insert_in_now
 from mulligan.lease import Lease
+from mulligan.request import check_jobs
 
 if TYPE_CHECKING:
     from mulligan.app import Mulligan
@@ -132,6 +134,11 @@ class SyncTask(Generic[P, R]):
         """Stores a job that will call the task with these arguments."""
         return SyncHandle(self._app, self._app.run(self._task.enqueue(*args, **kwargs)))
 
+    def enqueue_in(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
+        """The same in the open transaction of a plain connection of yours; see Mulligan.enqueue_in."""
+        [handle] = self._app.enqueue_in(connection, [self._task.job(*args, **kwargs)])
+        return handle
+
 
 class SyncApp:
     """`app.sync`: the client side of an app, blocking."""
@@ -152,6 +159,13 @@ class SyncApp:
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[SyncHandle[Any]]:
         """Many jobs in few writes; see Mulligan.enqueue_many."""
         return [SyncHandle(self, handle) for handle in self.run(self._app.enqueue_many(jobs))]
+
+    def enqueue_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[SyncHandle[Any]]:
+        """Stores jobs in the open transaction of a plain connection of yours, in this thread; see Mulligan.enqueue_in."""
+        check_jobs(jobs)
+        self.run(self._app.open())
+        inserted = insert_in_now(self._app.store, connection, jobs)
+        return [SyncHandle(self, Handle(self._app, answer.id, answer.created)) for answer in inserted]
 
     def get(self, job_id: str) -> Job:
         """One job with its history."""

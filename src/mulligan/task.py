@@ -45,6 +45,11 @@ class TaskCall(Generic[P, R]):
         [handle] = await self._app.enqueue_many([self.job(*args, **kwargs)])
         return cast("Handle[R]", handle)
 
+    async def enqueue_in(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """The same in the open transaction of a connection of yours: the job exists if and when you commit. See `app.enqueue_in`."""
+        [handle] = await self._app.enqueue_in(connection, [self.job(*args, **kwargs)])
+        return cast("Handle[R]", handle)
+
     @property
     def sync(self) -> SyncTask[P, R]:
         """The same, for code without an event loop."""

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from mulligan import Mulligan
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 
 
 @pytest.fixture
 def url(backend: str, tmp_path: Path) -> str:
     """The URL of a new, empty store."""
-    return BACKENDS[backend].format(folder=tmp_path)
+    return url_of(backend, tmp_path)
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mulligan import IllegalMove, Mulligan, StoreUnavailable
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 from tests.faults import FaultyStore
 
 
@@ -40,7 +40,7 @@ async def test_closed_it_opens_again_with_the_same_jobs(url: str) -> None:
 
 async def test_another_app_sees_what_the_first_one_stored(tmp_path: Path) -> None:
     """Two apps on one file are one queue."""
-    url = BACKENDS["sqlite"].format(folder=tmp_path)
+    url = url_of("sqlite", tmp_path)
     async with Mulligan(url) as one, Mulligan(url) as two:
         one.declare("work")
         handle = await one.enqueue("work")

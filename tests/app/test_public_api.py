@@ -64,6 +64,7 @@ APP = [
     "close",
     "declare",
     "enqueue",
+    "enqueue_in",
     "enqueue_many",
     "events",
     "get",

@@ -12,14 +12,14 @@ import pytest
 from mulligan import Mulligan, MulliganError
 from tests.badinput.cases import ALL, HUGE, Case, nested
 from tests.builders import full_state
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 
 MESSAGE_CHARS_MAX = 800
 
 
 async def app_with_witness(backend: str, folder: Path) -> Mulligan:
     """An app that knows two tasks and has one job waiting."""
-    app = Mulligan(BACKENDS[backend].format(folder=folder))
+    app = Mulligan(url_of(backend, folder))
     app.declare("free")
 
     @app.task
@@ -77,7 +77,7 @@ async def test_a_bad_call_is_refused_before_the_store_is_touched(tmp_path: Path,
 
 async def test_the_limits_themselves_are_fine(backend: str, tmp_path: Path) -> None:
     """What is just inside a limit is stored and comes back: depth 64, one MiB, 64-bit integers, names and keys of full length."""
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path)) as app:
+    async with Mulligan(url_of(backend, tmp_path)) as app:
         name = "q" * 128
         app.declare(name)
         deep, wide = nested(64), HUGE[: 1024 * 1024 - len('{"args":[""],"kwargs":{}}')]
@@ -91,7 +91,7 @@ async def test_the_limits_themselves_are_fine(backend: str, tmp_path: Path) -> N
 
 async def test_results_are_held_to_the_same_rule(backend: str, tmp_path: Path) -> None:
     """A handler whose result cannot be stored has failed, is not run again, and the reason names the path; the worker goes on."""
-    app = Mulligan(BACKENDS[backend].format(folder=tmp_path))
+    app = Mulligan(url_of(backend, tmp_path))
     results = {"object": object(), "nan": {"a": float("nan")}, "deep": nested(65), "huge": HUGE, "surrogate": ["\ud800"], "set": {1}}
     ran: list[str] = []
 

@@ -38,9 +38,14 @@ MALFORMED = [
     (" sqlite:///jobs.db", "is not a store URL"),
     ("memory:", "is not a store URL"),
     ("memory://name", "is not a store URL"),
-    ("postgresql://user:secret@host/db", "PostgreSQL store is not available"),
-    ("mongodb://host", "MongoDB store is not available"),
-    ("redis://:secret@host", "Redis store is not available"),
+    ("postgresql://user:secret@host:port/db", "not a store URL"),
+    ("postgresql://user:secret@host/db?schema=Jobs%3B", "schema must be"),
+    ("postgresql://user:secret@host/db?timeout=60", "timeout must be"),
+    ("postgresql://user:secret@host/db?pgbouncer=maybe", "pgbouncer must be"),
+    ("mongodb://user:secret@host/db?timeout=never", "timeout must be"),
+    ("redis://:secret@host?app=a{b}", "app must be"),
+    ("redis://:secret@host?connections=0", "connections must be"),
+    ("redis://:secret@host?durability=perhaps", "durability must be"),
     ("mysql://root:secret@host/db", "is not a store URL"),
     ("kafka://host", "is not a store URL"),
     ("http://host/jobs.db", "is not a store URL"),
@@ -119,7 +124,7 @@ async def test_a_folder_as_database(tmp_path: Path) -> None:
     """The message gives an example of a file in it."""
     await refused(tmp_path, BadSetting, "is a folder; give the path of a file in it")
     with pytest.raises(BadSetting, match="is a folder"):
-        pending_migrations(f"sqlite:///{tmp_path}")
+        await pending_migrations(f"sqlite:///{tmp_path}")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -89,7 +89,7 @@ def test_a_store_of_one_process_is_refused(run: Run, command: list[str]) -> None
     assert "memory://" in answer.err
 
 
-@pytest.mark.parametrize("url", ["nonsense", "postgresql://u:secret@host/db", "sqlite://x.db", "sqlite:///"])
+@pytest.mark.parametrize("url", ["nonsense", "postgresql://u:secret@host:port/db", "sqlite://x.db", "sqlite:///"])
 def test_a_malformed_url_is_told(run: Run, url: str) -> None:
     """A URL that names no store is a usage error, and does not show its password."""
     answer = run("status", "--store", url)

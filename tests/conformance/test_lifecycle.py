@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 
@@ -8,6 +9,7 @@ import pytest
 from mulligan.core.clock import Clock, ManualClock, SystemClock
 from mulligan.core.contract import Query, Store
 from mulligan.core.errors import IllegalMove
+from mulligan.core.job import first_row
 from tests.builders import ask, get, new_job, schedule, us
 
 CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
@@ -32,6 +34,9 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "record_events": lambda store: store.record_events([]),
     "read_events": lambda store: store.read_events(0, 1),
     "workers": lambda store: store.workers(),
+    "restore": lambda store: store.restore([first_row(new_job(), 0)]),
+    "promise": lambda store: store.promise(),
+    "describe": lambda store: store.describe(),
 }
 
 
@@ -121,3 +126,23 @@ async def test_time_without_a_clock_is_the_stores_own(store_maker: Callable[[Clo
 async def test_url_names_the_store(unopened: Store) -> None:
     """The URL can be shown: it tells the kind of store."""
     assert "://" in unopened.url
+
+
+async def test_close_lets_calls_under_way_have_their_answers(store: Store) -> None:
+    """Whoever waits for an answer when the store is closed gets it; the next call is refused."""
+    job = new_job()
+    await store.insert([job])
+    waiting = [asyncio.create_task(store.get([job.id])) for _ in range(30)]
+    await asyncio.sleep(0)
+    await store.close()
+    assert {found.id for [found] in await asyncio.gather(*waiting) if found} == {job.id}
+    with pytest.raises(IllegalMove):
+        await store.get([job.id])
+
+
+async def test_a_store_opened_while_it_is_being_closed_is_open(store: Store) -> None:
+    """The two do not mix: after both have returned, the store works."""
+    for _ in range(10):
+        await asyncio.gather(store.close(), store.open())
+        await store.open()
+        assert await store.now_us() > 0

@@ -81,10 +81,16 @@ class Child:
         """Ctrl-C."""
         self._process.send_signal(signal.SIGINT)
 
-    def stop_at_rest(self, lock_file: Path) -> None:
-        """SIGSTOP at a moment when it holds no file lock: a process stopped inside a write would stop all others, too, by design."""
+    def stop_at_rest(self, lock_file: Path | None) -> None:
+        """SIGSTOP at a moment when it holds no file lock: a process stopped inside a write would stop all others, too, by design.
+
+        A store behind a network has no such lock, and may be stopped at any moment.
+        """
         import fcntl
 
+        if lock_file is None:
+            os.kill(self.pid, signal.SIGSTOP)
+            return
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
             os.kill(self.pid, signal.SIGSTOP)
@@ -126,14 +132,19 @@ class Child:
 
 
 class Nursery:
-    """Starts the children of one test on one file, and clears them away at its end."""
+    """Starts the children of one test on one store, and clears them away at its end."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, url: str) -> None:
         self.folder = folder
-        self.database = folder / "jobs.db"
-        self.url = f"sqlite:///{self.database}"
+        self.url = url
+        self.database = Path(url.removeprefix("sqlite:///"))  # where the store is a file
         self.ledger = folder / "ledger.txt"
         self._children: list[Child] = []
+
+    @property
+    def lock_file(self) -> Path | None:
+        """The lock that a writer to a file holds; None where the store is none."""
+        return Path(f"{self.database}-lock") if self.url.startswith("sqlite:") else None
 
     def start(self, script: str, *args: object) -> Child:
         """A child of this script."""

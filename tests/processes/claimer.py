@@ -1,4 +1,4 @@
-"""A process that claims by hand and lets go at random: `python -m tests.processes.claimer URL LEDGER SEED JOBS`.
+"""A process of two that claim by hand and let go at random: `python -m tests.processes.claimer URL LEDGER SEED JOBS`.
 
 Each job is to be claimed three times. Under fences 1 and 2 it is released, failed, left to lapse, or left to lapse and renewed at the last
 moment; under fence 3 it is completed. What has lapsed is settled, renewed and released all the same, as a stale worker would.
@@ -19,6 +19,7 @@ from tests.processes.tasks import POLICY, make_app
 
 SHORT_S, TINY_S = 0.05, 0.002
 FENCE_LAST = 3
+CLAIMERS = 2  # in each process
 
 
 class Claimer:
@@ -33,13 +34,15 @@ class Claimer:
 
     async def run(self, jobs: int) -> None:
         """Claims and lets go until all jobs are done; in between and afterwards tries what a stale holder might."""
-        while (await self._app.status())["default"].done < jobs:
+        finished = False
+        while not finished:
             leases = await self._app.claim(limit=self._rng.randint(1, 20), lease=30)
             for lease in leases:
                 await self._let_go(lease)
             await self._sweeper.sweep()
             await self._write_stale(5)
             if not leases:
+                finished = (await self._app.status())["default"].done >= jobs
                 await asyncio.sleep(0.005)
         while self._lapsed:
             await self._write_stale(100)
@@ -96,7 +99,8 @@ async def main(url: str, ledger_path: str, seed: str, jobs: str) -> None:
     async with make_app(url, ledger) as app:
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
-        await Claimer(app, ledger, random.Random(int(seed))).run(int(jobs))
+        claimers = [Claimer(app, ledger, random.Random(int(seed) * CLAIMERS + number)) for number in range(CLAIMERS)]
+        await asyncio.gather(*(claimer.run(int(jobs)) for claimer in claimers))
     print("stopped", flush=True)
 
 

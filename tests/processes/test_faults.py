@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sqlite3
 import time
 from collections import Counter
 from pathlib import Path
@@ -36,7 +35,7 @@ async def stop_and_take_over(nursery: Nursery, app: Mulligan, gate: Path) -> Non
     stale = nursery.server(lease=0.6, poll=0.05, sweep=0.05, concurrency=1)
     handle: Handle[int] = await app.state.gated.enqueue(str(gate))
     await until(lambda: noted(nursery.ledger, "RUN", job=handle.id, fence=1))
-    stale.stop_at_rest(Path(f"{nursery.database}-lock"))
+    stale.stop_at_rest(nursery.lock_file)
     fresh = nursery.server(lease=0.6, poll=0.05, sweep=0.05, concurrency=1)
     await until(lambda: noted(nursery.ledger, "RUN", job=handle.id, fence=2))
     gate.touch()
@@ -108,7 +107,7 @@ async def test_ctrl_c_in_the_middle_of_enqueue_many(nursery: Nursery, app: Mulli
     await first.said("interrupted")
     assert first.wait() == 130
     wanted = [job["id"] for job in json.loads(jobs_file.read_bytes())]
-    stored = ids_in(nursery.database)
+    stored = await ids_in(app)
     assert 0 < len(stored) < jobs
     assert len(stored) % INSERT_BATCH_MAX == 0
     assert stored == wanted[: len(stored)]
@@ -119,45 +118,42 @@ async def test_ctrl_c_in_the_middle_of_enqueue_many(nursery: Nursery, app: Mulli
     again.tell("go")
     assert int(await again.said("stored", within_s=40 + jobs / 2_000)) == jobs
     assert again.wait() == 0
-    assert ids_in(nursery.database) == wanted
+    assert await ids_in(app) == wanted
     assert (await app.status())["default"].ready == jobs
     print(f"interrupted with {len(stored)} of {jobs} stored, {reported} of them reported")
 
 
-def ids_in(database: Path) -> list[str]:
-    """The ids of all stored jobs, in order, read by plain SQLite."""
-    connection = sqlite3.connect(database)
-    ids = [job_id for (job_id,) in connection.execute("SELECT id FROM mulligan_jobs ORDER BY id")]
-    connection.close()
-    return ids
+async def ids_in(app: Mulligan) -> list[str]:
+    """The ids of all stored jobs, in order."""
+    return sorted([job.id async for job in app.jobs()])
 
 
 @pytest.mark.parametrize("busy_timeout_s, degraded", [(0.2, True), (30, False)])
-async def test_a_stranger_holds_the_write_lock(nursery: Nursery, app: Mulligan, busy_timeout_s: float, degraded: bool) -> None:
+async def test_a_stranger_holds_the_write_lock(file_nursery: Nursery, file_app: Mulligan, busy_timeout_s: float, degraded: bool) -> None:
     """Workers wait while another program holds SQLite's lock, then go on by themselves: nothing lost, failed or run twice (fault 40)."""
     jobs = 300
-    stranger = nursery.start("holder", nursery.database)
+    stranger = file_nursery.start("holder", file_nursery.database)
     await stranger.said("ready")
-    handles = await app.enqueue_many([app.state.slow.job(0.01) for _ in range(jobs)])
-    server = nursery.server(url=f"{nursery.url}?busy_timeout_s={busy_timeout_s}", concurrency=5, lease=30)
-    await until(lambda: noted(nursery.ledger, "COMPLETED"))
+    handles = await file_app.enqueue_many([file_app.state.slow.job(0.01) for _ in range(jobs)])
+    server = file_nursery.server(url=f"{file_nursery.url}?busy_timeout_s={busy_timeout_s}", concurrency=5, lease=30)
+    await until(lambda: noted(file_nursery.ledger, "COMPLETED"))
     stranger.tell("hold")
     await stranger.said("held")
     held_s = time.monotonic()
     if degraded:
-        await until(lambda: noted(nursery.ledger, "STORE_DEGRADED"))
-    before = len(read(nursery.ledger, "COMPLETED"))
+        await until(lambda: noted(file_nursery.ledger, "STORE_DEGRADED"))
+    before = len(read(file_nursery.ledger, "COMPLETED"))
     await until(lambda: passed(held_s + 1.5))
     assert 0 < before < jobs
-    assert len(read(nursery.ledger, "COMPLETED")) == before  # nothing can be written meanwhile, and nobody says it was
+    assert len(read(file_nursery.ledger, "COMPLETED")) == before  # nothing can be written meanwhile, and nobody says it was
     stranger.tell("let go")
     await stranger.said("free")
     for handle in handles:
         await handle.result(timeout=30)
     if degraded:
-        await until(lambda: noted(nursery.ledger, "STORE_RECOVERED"))
+        await until(lambda: noted(file_nursery.ledger, "STORE_RECOVERED"))
     server.finish()
-    kinds = Counter(line.kind for line in read(nursery.ledger))
+    kinds = Counter(line.kind for line in read(file_nursery.ledger))
     assert (kinds["RUN"], kinds["COMPLETED"]) == (jobs, jobs)
     assert kinds["FAILED"] == kinds["CRASHED"] == kinds["LEASE_LOST"] == 0
     assert (kinds["STORE_DEGRADED"] > 0, kinds["STORE_RECOVERED"] > 0) == (degraded, degraded)

@@ -6,11 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tests.conftest import BACKENDS, DURABLE, url_of
+
 PROGRAM = """
 import os, signal, sys
 from mulligan import Mulligan
 
-app = Mulligan("sqlite:///jobs.db")
+app = Mulligan(sys.argv[1])
 app.declare("work")
 app.sync.enqueue("work")
 child = os.fork()
@@ -24,10 +28,11 @@ print(os.waitstatus_to_exitcode(status), app.sync.status()["default"].ready)
 """
 
 
-def test_parent_and_forked_child_both_enqueue(tmp_path: Path) -> None:
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name in DURABLE])
+def test_parent_and_forked_child_both_enqueue(tmp_path: Path, backend: str) -> None:
     """The child opens the store for itself at its first call, without hanging on threads that stayed with the parent."""
     answer = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", PROGRAM, url_of(backend, tmp_path)],
         cwd=tmp_path,
         capture_output=True,
         text=True,

@@ -1,4 +1,4 @@
-"""Several processes on one file: no job twice, none lost, each gets its share, one holder at a time."""
+"""Several processes on one store: no job twice, none lost, each gets its share, one holder at a time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ scale = [pytest.mark.scale, pytest.mark.timeout(900)]
     "processes, jobs",
     [(2, 4_000), (4, 4_000), pytest.param(2, 100_000, marks=scale), pytest.param(4, 100_000, marks=scale)],
 )
-async def test_processes_drain_one_file_together(nursery: Nursery, app: Mulligan, processes: int, jobs: int) -> None:
+async def test_processes_drain_one_store_together(nursery: Nursery, app: Mulligan, processes: int, jobs: int) -> None:
     """Every job runs once, under fence 1, and each process runs at least a quarter of its even share."""
     await app.pause("default")  # the start gun: all are ready before the first claim
     ids = set()
@@ -53,9 +53,9 @@ def lives(lines: list[Line]) -> dict[str, dict[int, dict[str, Line]]]:
     return found
 
 
-@pytest.mark.parametrize("processes, jobs", [(4, 200), pytest.param(4, 3_000, marks=scale)])
+@pytest.mark.parametrize("processes, jobs", [(4, 600), pytest.param(4, 20_000, marks=scale)])
 async def test_each_job_claimed_three_times_has_one_holder_at_a_time(nursery: Nursery, app: Mulligan, processes: int, jobs: int) -> None:
-    """Released, failed or lapsed at random: fences 1, 2, 3, no two holders at once, counters right, and stale holders refused."""
+    """Two claimers in each; released, failed or lapsed at random: fences 1, 2, 3, one holder at a time, stale holders refused."""
     handles = await app.enqueue_many([app.state.quick.job(number) for number in range(jobs)])
     claimers = [nursery.start("claimer", nursery.url, nursery.ledger, seed, jobs) for seed in range(processes)]
     for claimer in claimers:
@@ -63,7 +63,7 @@ async def test_each_job_claimed_three_times_has_one_holder_at_a_time(nursery: Nu
     for claimer in claimers:
         claimer.tell("go")
     for claimer in claimers:
-        await claimer.said("stopped", within_s=40 + jobs / 5)
+        await claimer.said("stopped", within_s=40 + jobs / 20)
     taken_over: set[tuple[str, int]] = set()
     by_job = lives(read(nursery.ledger, "CLAIM", "RELEASED", "FAILED", "CRASHED", "COMPLETED", "SHORT"))
     assert set(by_job) == {handle.id for handle in handles}

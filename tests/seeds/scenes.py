@@ -11,7 +11,7 @@ from mulligan import Job, Mulligan
 from mulligan.admin import Admin
 from mulligan.core.contract import Store
 from tests.builders import done, retry
-from tests.conftest import BACKENDS
+from tests.conftest import DURABLE, url_of
 from tests.faults import FaultyStore
 from tests.virtual import Stage
 
@@ -156,7 +156,7 @@ async def crash_worker() -> None:
 
 async def successor(backend: str, folder: Path, stage: Stage) -> Mulligan:
     """The app as it is after a restart: a new one on the same file, or the same one where the store is the process's memory."""
-    if "{folder}" not in BACKENDS[backend]:
+    if backend not in DURABLE:
         return stage.app
     await stage.app.close()
-    return Mulligan(BACKENDS[backend].format(folder=folder), clock=stage.clock, rng=random.Random(2))
+    return Mulligan(url_of(backend, folder), clock=stage.clock, rng=random.Random(2))

@@ -15,7 +15,7 @@ from mulligan.core.contract import Store
 from mulligan.worker.policies import Policies
 from mulligan.worker.sweeper import Sweeper
 from tests import builders
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 from tests.faults import FaultyStore
 from tests.seeds.scenes import IDLE, Flaky, MeetingStore, change_store, drained, kinds
 from tests.virtual import Stage, play
@@ -164,7 +164,7 @@ async def test_m05_an_empty_claim_changes_nothing(store: Store, clock: ManualClo
 async def test_m06_fifo_claims_by_creation_then_id(backend: str, tmp_path: Path) -> None:
     """The oldest job comes first although it was retried meanwhile; equal creation times are ordered by id."""
     clock = ManualClock()
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=clock) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=clock) as app:
         app.queues(Queue("q", claim=Fifo()))
         app.declare("work", queue="q")
         oldest = await app.enqueue("work")
@@ -182,9 +182,7 @@ async def test_m06_fifo_claims_by_creation_then_id(backend: str, tmp_path: Path)
 
 async def test_m07_done_failure_and_retry_are_one_write_each(backend: str, tmp_path: Path) -> None:
     """Done, a hard failure with message and code, and a retry with its time and count each take one settling write."""
-    async with Mulligan(
-        BACKENDS[backend].format(folder=tmp_path), clock=ManualClock(), retry=RetryPolicy(jitter="none").over(MICRO)
-    ) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=ManualClock(), retry=RetryPolicy(jitter="none").over(MICRO)) as app:
         app.declare("work")
         for _ in range(3):
             await app.enqueue("work")

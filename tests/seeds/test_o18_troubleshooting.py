@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from mulligan import Constant, Mulligan, RetryPolicy
 from tests.cli.commands import run_command
+from tests.conftest import BACKENDS, DURABLE, url_of
 
 
-@pytest.fixture(scope="module")
-def trouble(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, str]]:
-    """A file with one job that was not retried, one task that is retried too often, and one retry that waits too long; their ids."""
-    url = f"sqlite:///{tmp_path_factory.mktemp('o18')}/jobs.db"
+@pytest.fixture(params=[name for name in BACKENDS if name in DURABLE])
+def trouble(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str, str]]:
+    """A store with one job that was not retried, one task that is retried too often, and one retry that waits too long; their ids."""
+    url = url_of(request.param, tmp_path)
 
     async def make() -> dict[str, str]:
         async with Mulligan(url) as app:

@@ -13,7 +13,7 @@ from mulligan import BadPolicy, BadSetting, Constant, Exponential, Mulligan, Que
 from mulligan.core.change import Held
 from mulligan.core.clock import ManualClock
 from tests import builders
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 from tests.faults import FaultyStore
 from tests.seeds import scenes
 from tests.seeds.originals import OriginalRow, OriginalTable, original_execute, original_next_retry, original_region_loop
@@ -56,7 +56,7 @@ async def test_counting_one_execution_twice(backend: str, tmp_path: Path) -> Non
     assert original.task["attempts"] == 2
 
     clock = ManualClock()
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=clock) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=clock) as app:
         app.declare("work")
         handle = await app.enqueue("work")
         [stale] = await app.claim(lease=10)
@@ -78,7 +78,7 @@ async def test_a_limit_enforced_by_a_later_sweep(backend: str, tmp_path: Path) -
     original.fail_exhausted()
 
     clock = ManualClock()
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=clock) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=clock) as app:
         app.declare("work", retry=RetryPolicy(max_retries=1))
         handle = await app.enqueue("work")
         for _ in range(2):
@@ -119,9 +119,7 @@ async def test_a_reclaim_that_keeps_an_old_retry_time(backend: str, tmp_path: Pa
     assert not original.claim(701)
 
     clock = ManualClock()
-    async with Mulligan(
-        BACKENDS[backend].format(folder=tmp_path), clock=clock, retry=RetryPolicy(backoff=Constant(100), jitter="none")
-    ) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=clock, retry=RetryPolicy(backoff=Constant(100), jitter="none")) as app:
         app.declare("work")
         handle = await app.enqueue("work")
         [lease] = await app.claim()
@@ -181,7 +179,7 @@ def test_a_bad_policy_that_raises_inside_the_failure_path(backend: str, tmp_path
 async def test_a_share_of_a_batch_of_one_that_truncates_to_nothing(backend: str, tmp_path: Path) -> None:
     """Original: int(0.2 * batch) retries per batch, which is none for batches of one to four, for ever."""
     assert [int(0.2 * batch) for batch in (1, 2, 3, 4)] == [0, 0, 0, 0]
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock()) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=ManualClock()) as app:
         app.queues(Queue("q", claim=Weighted(retry_share=0.2)))
         task = app.task(name="work", queue="q")(nothing)
         await make_retries(app, task, 10)

@@ -12,7 +12,7 @@ import pytest
 
 from mulligan import BadSetting, Constant, Context, Fail, Mulligan, Queue, RetryFirst, RetryPolicy
 from mulligan.core.clock import ManualClock
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 from tests.seeds.scenes import IDLE, Flaky, drained, make_retries, nothing, start_order
 from tests.virtual import Stage, play
 
@@ -23,7 +23,7 @@ DOCUMENTED = ["region", "queue_size", "retry_queue_size", "processing", "current
 async def test_r01_due_retries_come_before_fresh_jobs_by_due_time(backend: str, tmp_path: Path) -> None:
     """Retries start in the order of their due times, then fresh jobs; a retry that is not yet due stops nobody."""
     clock = ManualClock()
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=clock) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=clock) as app:
         app.queues(Queue("us", claim=RetryFirst()))
         app.declare("work", queue="us")
         late, early, middle, far = [await app.enqueue("work") for _ in range(4)]
@@ -216,7 +216,7 @@ def test_r10_log_lines_tell_a_retry_from_a_regular_job(backend: str, tmp_path: P
 
 async def test_r11_urgent_comes_first_and_nobody_waits_for_ever(backend: str, tmp_path: Path) -> None:
     """One job of each level starts from urgent to normal; under a flood of urgent work the lower levels keep their small share."""
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock()) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=ManualClock()) as app:
         app.declare("work", queue="q")
         for priority in (0, 1, 2):
             await app.enqueue("work", priority=priority)

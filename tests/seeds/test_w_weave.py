@@ -17,7 +17,7 @@ from mulligan.policy.decide import decide
 from mulligan.worker import executor as executor_module
 from mulligan.worker import sweeper as sweeper_module
 from tests import builders
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 from tests.faults import FaultyStore
 from tests.seeds.scenes import IDLE, Flaky, change_store, drained, make_retries, nothing, start_order
 from tests.virtual import Stage, play
@@ -118,7 +118,7 @@ def test_w03_the_preset_quadruples_to_its_cap(backend: str, tmp_path: Path) -> N
 async def test_w04_a_job_is_invisible_until_it_is_due(backend: str, tmp_path: Path) -> None:
     """A retry is stored and counted but not claimed before its time, by any claim strategy's lane."""
     clock = ManualClock()
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=clock, retry=WEAVE) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=clock, retry=WEAVE) as app:
         app.declare("work")
         handle = await app.enqueue("work")
         for wait_s in (1, 4, 16):
@@ -184,7 +184,7 @@ async def make_retries_beside_fresh(app: Mulligan, task: Any) -> None:
 @pytest.mark.parametrize("limit", [1, 2, 3, 4, 5, 7, 10])
 async def test_w06_each_lane_gets_its_share_whatever_the_size_of_a_batch(backend: str, tmp_path: Path, limit: int) -> None:
     """Over many batches retries are a fifth of the starts, to within one, at every point of the line."""
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock(), rng=random.Random(limit)) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=ManualClock(), rng=random.Random(limit)) as app:
         await both_lanes(app, 300, 300, Weighted(retry_share=0.2))
         line = [job.is_retry for job in await start_order(app, "q", 200 // limit, limit)]
     for length in range(1, len(line) + 1):
@@ -194,7 +194,7 @@ async def test_w06_each_lane_gets_its_share_whatever_the_size_of_a_batch(backend
 
 async def test_w06_every_batch_of_ten_has_eight_fresh_jobs_and_two_retries(backend: str, tmp_path: Path) -> None:
     """The guarantee holds for each batch, not only on average."""
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock(), rng=random.Random(6)) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=ManualClock(), rng=random.Random(6)) as app:
         await both_lanes(app, 100, 100, Weighted(retry_share=0.2))
         batches = [[job.is_retry for job in await start_order(app, "q", 1, 10)] for _ in range(10)]
     assert {len(batch) for batch in batches} == {10}
@@ -206,14 +206,14 @@ async def test_w06_every_batch_of_ten_has_eight_fresh_jobs_and_two_retries(backe
 @pytest.mark.parametrize(("fresh", "retries"), [(30, 0), (0, 30)], ids=["no retries", "no fresh jobs"])
 async def test_w06_an_idle_share_is_lent(backend: str, tmp_path: Path, fresh: int, retries: int) -> None:
     """With one lane empty the other fills whole batches."""
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock(), rng=random.Random(7)) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=ManualClock(), rng=random.Random(7)) as app:
         await both_lanes(app, fresh, retries, Weighted(retry_share=0.2))
         assert len(await start_order(app, "q", 3, 10)) == 30
 
 
 async def test_w06_a_lane_that_was_empty_comes_back_to_its_share(backend: str, tmp_path: Path) -> None:
     """Neither arrears nor debts pile up while a lane is empty: the next hundred starts are shared as ever."""
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path), clock=ManualClock(), rng=random.Random(8)) as app:
+    async with Mulligan(url_of(backend, tmp_path), clock=ManualClock(), rng=random.Random(8)) as app:
         await both_lanes(app, 0, 120, Weighted(retry_share=0.2))
         await start_order(app, "q", 40)
         task = app.task(name="work", queue="q")(nothing)

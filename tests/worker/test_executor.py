@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from mulligan import Cancel, Context, Fail, Job, Mulligan, Retry, RetryPolicy, Snooze
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 from tests.virtual import Stage, play
 
 ONCE = RetryPolicy(max_retries=0)
@@ -189,7 +189,7 @@ def test_a_handler_that_swallows_its_cancellation_may_still_finish(backend: str,
 
 async def test_a_sync_handler_over_its_time_is_interrupted(backend: str, tmp_path: Path) -> None:
     """A thread that runs Python code is stopped by an exception, the attempt is a time-out, and its slot is free again."""
-    app = Mulligan(BACKENDS[backend].format(folder=tmp_path))
+    app = Mulligan(url_of(backend, tmp_path))
     never = threading.Event()
 
     @app.task(timeout=0.1, retry=ONCE)

@@ -11,7 +11,7 @@ import pytest
 
 from mulligan import Mulligan, RetryPolicy
 from mulligan.core.errors import StoreRejected, StoreUnavailable
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 from tests.faults import FaultyStore
 from tests.virtual import Stage, play
 
@@ -22,7 +22,7 @@ async def test_a_thread_that_does_not_stop_takes_no_place(backend: str, tmp_path
     """After a sync handler had to be abandoned, the next one has a thread to run in and does not time out waiting for it."""
     monkeypatch.setattr("mulligan.worker.perform.THREAD_STOP_S", 0.1)
     released = threading.Event()
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path)) as app:
+    async with Mulligan(url_of(backend, tmp_path)) as app:
 
         @app.task(timeout=0.1, retry=ONCE)
         def hangs() -> None:
@@ -125,7 +125,7 @@ def test_a_schedule_that_cannot_fire_does_not_stop_the_others(backend: str, tmp_
 
 def test_a_worker_left_behind_by_its_loop_lets_go(backend: str, tmp_path: Path) -> None:
     """When a loop ends without a stop, the keeper's thread ends as well, and the leases can run out."""
-    app = Mulligan(BACKENDS[backend].format(folder=tmp_path))
+    app = Mulligan(url_of(backend, tmp_path))
 
     async def main() -> threading.Thread:
         @app.task

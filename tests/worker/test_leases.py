@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mulligan import Mulligan
 from tests.builders import release
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 from tests.virtual import Stage, play
 
 
@@ -96,7 +96,7 @@ def test_a_run_whose_lease_was_lost_is_stopped_and_not_recorded(backend: str, tm
 
 async def test_a_blocked_loop_keeps_its_lease(backend: str, tmp_path: Path) -> None:
     """The keeper has a thread of its own: a handler that blocks the loop for three lease times is not taken over (fault 23)."""
-    app = Mulligan(BACKENDS[backend].format(folder=tmp_path))
+    app = Mulligan(url_of(backend, tmp_path))
 
     @app.task
     async def block() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mulligan import Context, Mulligan
-from tests.conftest import BACKENDS
+from tests.conftest import url_of
 from tests.virtual import Stage, play
 
 
@@ -144,7 +144,7 @@ def test_a_worker_that_stopped_cleanly_is_no_longer_listed(backend: str, tmp_pat
 async def test_threads_take_shorter_turns_only_while_a_worker_runs(backend: str, tmp_path: Path) -> None:
     """The interpreter's switch interval is lowered by the first worker and put back by the last one."""
     before = sys.getswitchinterval()
-    async with Mulligan(BACKENDS[backend].format(folder=tmp_path)) as app:
+    async with Mulligan(url_of(backend, tmp_path)) as app:
         async with app.worker():
             async with app.worker(thread_turn=0.01):
                 assert sys.getswitchinterval() == pytest.approx(0.0001, rel=0.05)

@@ -22,6 +22,7 @@ COMMANDS = {
     "events": Lazy("mulligan.cli.events:events", "Show what happened lately, or follow it."),
     "doctor": Lazy("mulligan.cli.doctor:doctor", "Look for trouble, and say what to do about it."),
     "migrate": Lazy("mulligan.cli.migrate:migrate", "Create the store, or bring it up to date."),
+    "copy": Lazy("mulligan.cli.copy:copy", "Copy everything from one store to another."),
     "bench": Lazy("mulligan.cli.bench:bench", "Measure how fast it is here."),
     "completion": Lazy("mulligan.cli.completion:completion", "Complete commands in the shell with the Tab key."),
 }

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from mulligan.app import Mulligan
     from mulligan.cli.doctor_work import Evidence
     from mulligan.cli.finding import Finding
+    from mulligan.core.contract import Promise
 
 EVENTS_PAGE = 1_000
 JOBS_READ = 500
@@ -25,11 +26,12 @@ def doctor(ctx: click.Context, store: str, as_json: bool) -> None:
     """Look for trouble, and say what to do about it. Exit code 1 if something must be done."""
     from mulligan.cli.exits import NO, OK
     from mulligan.cli.output import emit, say
+    from mulligan.stores import redacted
 
-    findings = run(_examine(store))
+    findings, promise = run(_examine(store))
     counts = {level: sum(one.level == level for one in findings) for level in STYLES}
     if as_json:
-        emit({"store": store, "ok": not counts["fail"], "counts": counts, "findings": findings})
+        emit({"store": redacted(store), "ok": not counts["fail"], "counts": counts, "promise": promise, "findings": findings})
     else:
         for one in findings:
             say(f"{one.level:<4}  {one.check}: {one.message}", style="" if one.level == "ok" else STYLES[one.level])
@@ -39,9 +41,9 @@ def doctor(ctx: click.Context, store: str, as_json: bool) -> None:
     ctx.exit(NO if counts["fail"] else OK)
 
 
-async def _examine(url: str) -> list[Finding]:
+async def _examine(url: str) -> tuple[list[Finding], Promise | None]:
     from mulligan.app import Mulligan
-    from mulligan.cli.doctor_store import file_findings, store_findings
+    from mulligan.cli.doctor_store import file_findings, promise_findings, store_findings
     from mulligan.cli.doctor_work import work_findings
     from mulligan.cli.finding import fail, ok
     from mulligan.cli.places import require_ready
@@ -49,20 +51,19 @@ async def _examine(url: str) -> list[Finding]:
     from mulligan.stores import file_of
 
     try:
-        require_ready(url)
+        await require_ready(url)
         async with Mulligan(url) as app:
             findings = [ok("store", f"{app.store.url} opens")]
             path = file_of(url)
             if path is not None:
                 findings += file_findings(path)
-            describe = getattr(app.store, "describe", None)
-            if describe is not None:
-                findings += store_findings(await describe())
-            return findings + work_findings(await _gather(app, url))
+            promise = await app.store.promise()
+            findings += store_findings(await app.store.describe()) + promise_findings(promise)
+            return findings + work_findings(await _gather(app, url)), promise
     except SchemaMismatch as problem:
-        return [fail("schema", str(problem), "mulligan migrate, or the version of mulligan that the file was used with")]
+        return [fail("schema", str(problem), "mulligan migrate, or the version of mulligan that the store was used with")], None
     except (StoreError, UsageError) as problem:
-        return [fail("store", str(problem), "without a store nothing else can be looked at")]
+        return [fail("store", str(problem), "without a store nothing else can be looked at")], None
 
 
 async def _gather(app: Mulligan, url: str) -> Evidence:

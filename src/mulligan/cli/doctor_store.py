@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from mulligan.cli.finding import Finding, fail, ok, warn
+from mulligan.core.contract import Promise, Weakness
 
 WAL_BYTES_WARN = 64 * 1024 * 1024
 BUG_NOTE = "two connections that write and checkpoint at the same moment can corrupt a file"
@@ -19,8 +20,26 @@ def store_findings(facts: Mapping[str, object]) -> list[Finding]:
     if not facts:
         return []
     found = [ok("schema", f"version {facts.get('schema_version')}, the one this mulligan speaks")]
-    found += [_library(facts), _durability(facts), _journal(facts), _log_size(facts), _hints(facts)]
-    return found
+    if "sqlite_version" in facts:
+        return [*found, _library(facts), _durability(facts), _journal(facts), _log_size(facts), _hints(facts)]
+    return [*found, ok("server", str(facts.get("server"))), _hints(facts), *_warnings(facts)]
+
+
+def promise_findings(promise: Promise) -> list[Finding]:
+    """What the store keeps, in words; each way in which that is less than it was asked for is something to act on."""
+    not_durable = warn("may be lost", promise.loss_window, "as it was asked for; use a durable store for what must not be lost")
+    found = [
+        ok("may be lost", promise.loss_window) if promise.durable else not_durable,
+        ok("fail-over", promise.fail_over),
+        ok("clock", promise.clock),
+    ]
+    return found + [fail("promise", weakness.what, weakness.advice) for weakness in promise.weaknesses]
+
+
+def _warnings(facts: Mapping[str, object]) -> list[Finding]:
+    """What a server's store noticed by itself."""
+    noticed = facts.get("warnings")
+    return [warn("noticed", one.what, one.advice) for one in noticed if isinstance(one, Weakness)] if isinstance(noticed, list) else []
 
 
 def _library(facts: Mapping[str, object]) -> Finding:

@@ -80,7 +80,8 @@ def tell(error: Exception, *, as_json: bool) -> None:
     from mulligan.cli.output import clean, emit_line
 
     if as_json:
-        emit_line({"error": {"type": type(error).__name__, "message": str(error)}})
+        public = next(kind.__name__ for kind in type(error).__mro__ if kind.__module__ == "mulligan.core.errors")
+        emit_line({"error": {"type": public, "message": str(error)}})
     else:
         click.echo(f"Error: {clean(error)}", err=True)
 

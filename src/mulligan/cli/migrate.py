@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from mulligan.cli.options import common, run, writing
+
+if TYPE_CHECKING:
+    from mulligan.stores import Migration
 
 
 @click.command()
@@ -17,27 +22,33 @@ def migrate(ctx: click.Context, plan: bool, sql: bool, store: str, as_json: bool
     from mulligan.cli.exits import NO
     from mulligan.cli.output import emit, say
     from mulligan.cli.places import require_shared
-    from mulligan.stores import file_of, migration_sql, pending_migrations
+    from mulligan.core.errors import BadSetting
+    from mulligan.stores import file_of, migration_sql, redacted
 
     require_shared(store)
     if sql:
         script = migration_sql(store)
+        if not script:
+            raise BadSetting(f"{redacted(store)} is a store without SQL; `mulligan migrate` alone sets it up")
         emit({"sql": script}) if as_json else click.echo(script, nl=False)
         return
-    steps = [{"number": step.number, "name": step.name} for step in pending_migrations(store)]
-    if not plan:
-        run(_open(store))
-    done = "pending" if plan else "applied"
+    steps = [{"number": step.number, "name": step.name} for step in run(_migrate(store, plan=plan))]
+    where = str(file_of(store) or redacted(store))
     if as_json:
-        emit({"store": store, done: steps})
+        emit({"store": redacted(store), "pending" if plan else "applied": steps})
     elif not steps:
-        say(f"{file_of(store)} is up to date.")
+        say(f"{where} is up to date.")
     for step in [] if as_json else steps:
         say(f"{'would apply' if plan else 'applied'} {step['number']}: {step['name']}")
     if plan and steps:
         ctx.exit(NO)
 
 
-async def _open(url: str) -> None:
-    async with writing(url):
-        pass  # opening is what applies them
+async def _migrate(url: str, *, plan: bool) -> list[Migration]:
+    from mulligan.stores import pending_migrations
+
+    steps = await pending_migrations(url)
+    if not plan:
+        async with writing(url):
+            pass  # opening is what applies them
+    return steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shlex
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -39,7 +40,7 @@ def store_option(function: AnyFunction) -> AnyFunction:
         metavar="URL",
         envvar=STORE_VARIABLE,
         default=STORE_DEFAULT,
-        help=f"The store: sqlite:///jobs.db or sqlite:////var/lib/jobs.db. [env: {STORE_VARIABLE}; default: {STORE_DEFAULT}]",
+        help=f"The store, as in sqlite:///jobs.db or postgresql://host/db. [env: {STORE_VARIABLE}; default: {STORE_DEFAULT}]",
     )(function)
 
 
@@ -65,8 +66,20 @@ def program() -> str:
 
 
 def store_hint(url: str) -> str:
-    """What to add to a command so that it works on the same store from the same folder; nothing where it would anyway."""
-    return "" if url == default_url() else f" --store {shlex.quote(url)}"
+    """What to add to a command so that it works on the same store from the same folder; nothing where it would anyway.
+
+    A password is masked: then the hint is to be completed by whoever knows it.
+    """
+    return "" if url == default_url() else f" --store {shlex.quote(masked(url))}"
+
+
+def masked(url: str) -> str:
+    """The URL with nothing hidden but a password; everything is hidden that may be part of one."""
+    from mulligan.stores import redacted
+
+    if "password" in url.lower() or url.count("@") > 1 or ("@" in url and "?" in url.partition("@")[0]):
+        return redacted(url)
+    return re.sub(r"//([^:/@]*):[^@]*@", r"//\1:***@", url)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -80,7 +93,7 @@ async def reading(url: str) -> AsyncIterator[Mulligan]:
     from mulligan.app import Mulligan
     from mulligan.cli.places import require_ready
 
-    require_ready(url)
+    await require_ready(url)
     async with Mulligan(url) as app:
         yield app
 

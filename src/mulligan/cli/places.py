@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from mulligan.cli.options import store_hint
 from mulligan.core.errors import BadSetting, SchemaMismatch, StoreUnavailable
-from mulligan.stores import file_of, pending_migrations
+from mulligan.stores import file_of, is_shared, pending_migrations, redacted
 
 
 def require_shared(url: str) -> None:
     """Refuses a store that lives and dies with one process: a command could only see what it has put there itself."""
-    if file_of(url) is None:
+    if not is_shared(url):
         raise BadSetting(
             f"{url} lives and dies with one process, so a command cannot share it with another; name a file, as in sqlite:///jobs.db"
         )
 
 
-def require_ready(url: str) -> None:
+async def require_ready(url: str) -> None:
     """Refuses a store that is not there, or would have to be changed before it can be read."""
     require_shared(url)
     path = file_of(url)
@@ -24,7 +24,7 @@ def require_ready(url: str) -> None:
             f"{path} does not exist, and a look does not create it; correct --store, or create it: mulligan migrate{store_hint(url)} "
             "(enqueue and worker do so too)"
         )
-    pending = pending_migrations(url)
+    pending = await pending_migrations(url)
     if pending:
         steps = ", ".join(f"{step.number} ({step.name})" for step in pending)
-        raise SchemaMismatch(f"{path} lacks migration {steps}; run: mulligan migrate{store_hint(url)}")
+        raise SchemaMismatch(f"{path or redacted(url)} lacks migration {steps}; run: mulligan migrate{store_hint(url)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
@@ -11,7 +12,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from mulligan.cli.exits import NO, OK
-from mulligan.core.errors import MulliganError
+from mulligan.core.clock import system_rng
+from mulligan.core.errors import MulliganError, StoreUnavailable
 
 if TYPE_CHECKING:
     from mulligan.app import Mulligan
@@ -22,6 +24,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 TASKS_SHOWN = 50
 HANDLER_THREADS = "mulligan-handler"  # how the worker names the threads of sync handlers
 IDLE_THREAD_ENDS_S = 0.2
+OPEN_WAIT_MIN_S, OPEN_WAIT_MAX_S = 0.1, 3.0  # below the promise to work within five seconds of the store's return
 EXIT_MAX_S = 10.0  # for threads the app has started by itself, and for what it does at exit
 
 
@@ -31,6 +34,8 @@ async def serve(app: Mulligan, settings: dict[str, Any], *, as_json: bool, paren
     stop = Stop(worker, asyncio.get_running_loop())
     stop.listen(parent_fd)
     code = OK
+    if not await store_answers(app, stop.told):
+        return OK
     async with app:
         try:
             await worker.start()
@@ -47,6 +52,22 @@ async def serve(app: Mulligan, settings: dict[str, Any], *, as_json: bool, paren
     log.info("stopped")
     let_nothing_linger(code)
     return code
+
+
+async def store_answers(app: Mulligan, told: asyncio.Event) -> bool:
+    """Opens the app, however long its store takes to come up; False if told to stop before."""
+    rng, wait_s = system_rng(), OPEN_WAIT_MIN_S
+    while not told.is_set():
+        try:
+            await app.open()
+        except StoreUnavailable as problem:
+            log.warning("the store does not answer, trying again: %s", problem)
+        else:
+            return True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(told.wait(), rng.uniform(OPEN_WAIT_MIN_S, wait_s))
+        wait_s = min(OPEN_WAIT_MAX_S, wait_s * 2)
+    return False
 
 
 async def died_before(worker: Worker, told: asyncio.Event) -> bool:

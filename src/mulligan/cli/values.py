@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
 import click
-import msgspec
 
-from mulligan.core.errors import BadSetting
+from mulligan.core.codec import DEPTH_MAX
+from mulligan.core.errors import BadPayload, BadSetting, shown
 
 _KEYWORD = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 
 
+NUMBER_WORDS = ("NaN", "Infinity", "-Infinity")  # to Python's decoder these are numbers; to JSON they are nothing, so they are text
 NONE = "none"  # what is typed where no limit is a value of its own
 
 
@@ -33,11 +35,27 @@ def or_none(kind: type[int] | type[float]) -> Callable[[click.Context, click.Par
 
 
 def json_or_text(typed: str) -> Any:
-    """The JSON value that was typed, or the text itself where it is none."""
-    try:
-        return msgspec.json.decode(typed)
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
+    """The JSON value that was typed, or the text itself where it is none. What begins as JSON must be JSON to its end."""
+    if typed in NUMBER_WORDS:
         return typed
+    try:
+        return _json(typed)
+    except json.JSONDecodeError as problem:
+        if typed.lstrip()[:1] in ("{", "[", '"'):
+            raise BadPayload(f"{shown(typed)} is not JSON: {problem}; to pass it as text, quote it as a JSON string") from None
+        return typed
+
+
+def _json(text: str) -> Any:
+    """Takes more than JSON has (NaN, lone surrogates), so that the check of all arguments can say what is wrong with it, and where."""
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError:
+        raise
+    except RecursionError:
+        raise BadPayload(f"nested deeper than {DEPTH_MAX} levels") from None
+    except ValueError:
+        raise BadPayload("an integer is beyond 64 bits; pass it as a string") from None
 
 
 def call_arguments(typed: tuple[str, ...], kwargs_json: str | None) -> tuple[list[Any], dict[str, Any]]:
@@ -59,8 +77,8 @@ def _object(text: str | None) -> dict[str, Any]:
     if text is None:
         return {}
     try:
-        value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as problem:
+        value = _json(text)
+    except json.JSONDecodeError as problem:
         raise BadSetting(f"--kwargs is not JSON: {problem}") from None
     if not isinstance(value, dict):
         raise BadSetting('--kwargs must be a JSON object, for example {"name": 1}')

@@ -1,4 +1,8 @@
-"""A Change is the whole answer of the policy for one job: storage applies it in one guarded, atomic write."""
+"""A Change is the whole answer of the policy for one job: storage applies it in one guarded, atomic write.
+
+The values that are made for every job are `gc=False`, here and in the other modules of core: they hold plain values only and cannot be
+part of a cycle, and tens of thousands of them a second would keep the garbage collector busy looking for one.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +29,19 @@ Cause = Literal[
 ]
 
 
-class Held(msgspec.Struct, frozen=True, tag=True):
+class Held(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Applies only to a processing job under this fence, even if its lease time has passed."""
 
     fence: int
 
 
-class Lapsed(msgspec.Struct, frozen=True, tag=True):
+class Lapsed(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Applies only to a processing job under this fence whose lease has ended on the store's clock."""
 
     fence: int
 
 
-class Dead(msgspec.Struct, frozen=True, tag=True):
+class Dead(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Applies only to a failed job of this generation."""
 
     generation: int
@@ -46,7 +50,7 @@ class Dead(msgspec.Struct, frozen=True, tag=True):
 Guard = Held | Lapsed | Dead
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class Change(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The full field set of a job's next state, and the guard under which it may be written.
 
     Counters are absolute: the guard makes sure that they are still the ones the decision was made from.
@@ -77,7 +81,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     ran_us: int = 0  # how long the handler ran, for the execution timer
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The store's answer to one change. A refusal is data, not an exception."""
 
     job_id: str
@@ -89,7 +93,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     at_us: int = 0  # the store's time of this answer
 
 
-class Grip(msgspec.Struct, frozen=True):
+class Grip(msgspec.Struct, frozen=True, gc=False):
     """What a holder shows to prove that a claim is still its own."""
 
     job_id: str

@@ -7,6 +7,8 @@ What every store keeps (each line is a test there):
 - An equal settle_id answers "applied" again. A change to pending of a job with cancel_requested writes cancelled instead.
 - Renew by grips only. Overdue lists lapsed leases, it takes nothing over. Prune never removes a live job.
 - insert is idempotent on id; at most one live job per (queue, unique_key).
+- restore writes jobs of another store as they were there, with their histories; False for an id that is there already, which stays as
+  it is. A live job whose unique key is taken is refused (StoreRejected). Restored jobs are counted by stats like any others.
 - All times come from the store's clock; driver errors surface as StoreError.
 """
 
@@ -27,7 +29,7 @@ CancelAnswer = Literal["cancelled", "requested", "finished", "missing"]
 FIND_LIMIT_MAX = 500
 
 
-class Inserted(msgspec.Struct, frozen=True, kw_only=True):
+class Inserted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The answer to one NewJob. `id` is the job that now stands for it: an earlier one where the unique key was taken."""
 
     id: str
@@ -51,7 +53,7 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     limits: tuple[str, ...] = ()
 
 
-class Signals(msgspec.Struct, frozen=True, kw_only=True):
+class Signals(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What the policy may know of the world beyond the job. Comes back with each claim, at most one claim old."""
 
     now_us: int
@@ -65,7 +67,7 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     next_due_us: int | None
 
 
-class Renewal(msgspec.Struct, frozen=True, kw_only=True):
+class Renewal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The answer for one grip: still held or not, and whether a cancel waits."""
 
     job_id: str
@@ -154,6 +156,23 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool = False  # its last word: it ended cleanly
 
 
+class Weakness(msgspec.Struct, frozen=True, kw_only=True):
+    """One way in which a store keeps less than it was asked to, and what to do about it."""
+
+    what: str
+    advice: str
+
+
+class Promise(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store can keep with the settings it really runs under, in words for people. `mulligan doctor` prints it."""
+
+    durable: bool  # an acknowledged write survives the death of every process
+    loss_window: str  # what a crash or a power loss may take
+    fail_over: str  # what becomes of acknowledged writes when another server takes over
+    clock: str  # whose time it is
+    weaknesses: tuple[Weakness, ...] = ()  # where that is less than the URL asks for
+
+
 class Listener(Protocol):
     """One sleeper's ear for wake-up hints. A hint carries nothing; missing one costs a poll interval, never a job."""
 
@@ -181,6 +200,7 @@ class Store(Protocol):
     async def request_cancel(self, ids: Sequence[str]) -> list[CancelAnswer]: ...
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
+    async def restore(self, jobs: Sequence[Job]) -> list[bool]: ...
     async def find(self, query: Query, limit: int, after: str | None = None) -> Found: ...
     async def stats(self) -> Stats: ...
     async def prune(self, status: Status, older_than_us: int, limit: int) -> int: ...
@@ -197,6 +217,9 @@ class Store(Protocol):
     async def record_events(self, events: Sequence[Event]) -> None: ...
     async def read_events(self, after_seq: int, limit: int) -> list[Event]: ...
     async def workers(self) -> list[WorkerInfo]: ...
+
+    async def promise(self) -> Promise: ...
+    async def describe(self) -> dict[str, object]: ...
 
     def listen(self) -> Listener: ...
     def announce(self) -> None: ...

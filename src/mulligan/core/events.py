@@ -51,7 +51,7 @@ STORED_KINDS: frozenset[str] = frozenset(
 EVENT_LOG_MAX = 10_000
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One thing that happened."""
 
     kind: EventKind
@@ -69,8 +69,9 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 def events_of(change: Change, verdict: Verdict) -> list[Event]:
     """The events of one settled change, in their order; for a refused one, the lost lease."""
-    if change.cause == "success" and verdict.applied:
-        return _events_of_success(change, verdict)
+    row = success_row(change, verdict)
+    if row is not None:
+        return list(success_events(*row))
     guard = change.guard
     common: dict[str, Any] = {
         "at_us": verdict.at_us,
@@ -93,33 +94,38 @@ def events_of(change: Change, verdict: Verdict) -> list[Event]:
     return events
 
 
-def _events_of_success(change: Change, verdict: Verdict) -> list[Event]:
-    """Written out, because it runs once for every job that simply succeeds."""
-    assert not isinstance(change.guard, Dead)
-    fence = change.guard.fence
-    return [
-        Event(
-            kind="COMPLETED",
-            at_us=verdict.at_us,
-            job_id=change.job_id,
-            queue=change.queue,
-            task=change.task,
-            worker=change.worker,
-            fence=fence,
-            attempt=change.attempts,
-            ran_us=change.ran_us,
-        ),
-        Event(
-            kind="LOCK_RELEASE",
-            at_us=verdict.at_us,
-            job_id=change.job_id,
-            queue=change.queue,
-            task=change.task,
-            worker=change.worker,
-            fence=fence,
-            attempt=change.attempts,
-        ),
-    ]
+# What most events are about, as rows: made into events only where somebody listens or looks (observe/bus).
+SUCCESS_KINDS: tuple[EventKind, ...] = ("COMPLETED", "LOCK_RELEASE")
+SuccessRow = tuple[int, str, str, str, str, int, int, int]  # when, job, queue, task, worker, fence, attempt, how long it ran
+
+
+def success_row(change: Change, verdict: Verdict) -> SuccessRow | None:
+    """The row of a change that is a plain success; None for any other."""
+    guard = change.guard
+    if change.cause != "success" or not verdict.applied or isinstance(guard, Dead):
+        return None
+    return (verdict.at_us, change.job_id, change.queue, change.task, change.worker, guard.fence, change.attempts, change.ran_us)
+
+
+def success_events(
+    at_us: int, job_id: str, queue: str, task: str, worker: str, fence: int, attempt: int, ran_us: int
+) -> tuple[Event, Event]:
+    """The events of such a row."""
+    about: dict[str, Any] = {"at_us": at_us, "job_id": job_id, "queue": queue, "task": task, "worker": worker, "fence": fence}
+    return (
+        Event(kind="COMPLETED", attempt=attempt, ran_us=ran_us, **about),
+        Event(kind="LOCK_RELEASE", attempt=attempt, **about),
+    )
+
+
+def claim_event(at_us: int, job_id: str, queue: str, task: str, worker: str, fence: int, attempt: int) -> tuple[Event]:
+    """The event of one job that was claimed."""
+    return (Event(kind="CLAIM_SUCCESS", at_us=at_us, job_id=job_id, queue=queue, task=task, worker=worker, fence=fence, attempt=attempt),)
+
+
+def start_event(at_us: int, job_id: str, queue: str, task: str, worker: str, fence: int, attempt: int) -> tuple[Event]:
+    """The event of one fresh job that starts."""
+    return (Event(kind="PROCESSING", at_us=at_us, job_id=job_id, queue=queue, task=task, worker=worker, fence=fence, attempt=attempt),)
 
 
 def _steps(change: Change, verdict: Verdict) -> list[tuple[EventKind, dict[str, Any]]]:

@@ -19,7 +19,7 @@ PRIORITIES = (2, 1, 0)  # urgent, raised, normal: the order in which they are se
 HISTORY_MAX = 50
 
 
-class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
+class ErrorInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One error as text: never rebuilt into an exception object."""
 
     type: str
@@ -34,7 +34,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, kw_only=True):
         return _moment(self.at_us)
 
 
-class HistoryRecord(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One claim that did not simply succeed: what happened, what was decided, and why."""
 
     generation: int
@@ -61,7 +61,7 @@ class HistoryRecord(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.delay_us is None else self.delay_us / SECOND_US
 
 
-class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A job as its producer asks for it. The store adds the times, from its own clock."""
 
     id: str
@@ -84,7 +84,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
     tick_us: int | None = None
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
+class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
     """A stored job. Fields ending in _us are integer microseconds; the plain names give datetimes and seconds.
 
     The field order is the column order of the SQL stores, which build this value straight from one JSON array.

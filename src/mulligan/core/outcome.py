@@ -11,7 +11,7 @@ from mulligan.core.job import ErrorInfo
 Ruling = Literal["retry", "give_up", "snooze"]
 
 
-class Succeeded(msgspec.Struct, frozen=True):
+class Succeeded(msgspec.Struct, frozen=True, gc=False):
     """The handler returned."""
 
     result_json: str | None = None

@@ -63,3 +63,16 @@ def plan_ticks(schedule: Schedule, now_us: int, limit: int = 100) -> tuple[list[
 def job_of_tick(schedule: Schedule, tick_us: int, job_id: str) -> NewJob:
     """The job a tick makes."""
     return msgspec.structs.replace(schedule.job, id=job_id, schedule=schedule.name, tick_us=tick_us, delay_us=0, eta_us=None)
+
+
+def merged_schedule(known: Schedule | None, given: Schedule, now_us: int) -> Schedule:
+    """The schedule to store: an equal interval goes on from where it stands, another one starts anew; the pause stays."""
+    if known is not None and known.interval_us == given.interval_us:
+        return msgspec.structs.replace(
+            given, anchor_us=known.anchor_us, next_tick_us=known.next_tick_us, paused=known.paused, updated_at_us=now_us
+        )
+    anchor_us = given.anchor_us or now_us
+    next_tick_us = anchor_us + given.interval_us
+    if known is None:
+        return msgspec.structs.replace(given, anchor_us=anchor_us, next_tick_us=given.next_tick_us or next_tick_us, updated_at_us=now_us)
+    return msgspec.structs.replace(given, anchor_us=anchor_us, next_tick_us=next_tick_us, paused=known.paused, updated_at_us=now_us)

@@ -4,50 +4,93 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 from mulligan.core.events import EVENT_KINDS, Event, EventKind
 
 RING_MAX = 10_000
 Subscriber = Callable[[Event], None]
+Row = tuple[Any, ...]
+Make = Callable[..., Sequence[Event]]  # the events of one row
 log = logging.getLogger("mulligan.bus")
+
+
+class Meter(Protocol):
+    """A subscriber that only counts, and can do so without an event object for each."""
+
+    kinds: tuple[str, ...]
+
+    def on_event(self, event: Event) -> None: ...
+    def on_rows(self, kind: str, rows: Sequence[Row]) -> None: ...
 
 
 class EventBus:
     """Keeps the newest events in a bounded ring and hands each one to the subscribers of its kind, in order.
 
     A subscriber that raises is logged and kept: what watches the queue must never stop it.
+
+    The events of jobs that simply start and succeed are most of all events, and mostly nobody listens to them. They are published as rows
+    (`publish_rows`): counted, kept in the ring as they are, and made into events when somebody looks. If somebody listens, they are
+    made at once, and nothing is different.
     """
 
     def __init__(self, ring_max: int = RING_MAX) -> None:
-        self._ring: deque[Event] = deque(maxlen=ring_max)
+        self._ring: deque[Event | tuple[Make, Row]] = deque(maxlen=ring_max)
         self._subscribers: dict[str, tuple[Subscriber, ...]] = dict.fromkeys(EVENT_KINDS, ())
+        self._ears: dict[str, tuple[Callable[[], bool], ...]] = dict.fromkeys(EVENT_KINDS, ())  # whether each listens to rows now
+        self._meters: dict[str, tuple[Meter, ...]] = dict.fromkeys(EVENT_KINDS, ())
 
     def publish(self, events: Iterable[Event]) -> None:
         """Adds the events to the ring and tells their subscribers."""
         for event in events:
             self._ring.append(event)
+            for meter in self._meters[event.kind]:
+                meter.on_event(event)
             for subscriber in self._subscribers[event.kind]:
                 try:
                     subscriber(event)
                 except Exception:
                     log.exception("an event subscriber failed on %s", event.kind)
 
-    def subscribe(self, subscriber: Subscriber, kinds: Iterable[str] = EVENT_KINDS) -> Callable[[], None]:
-        """Adds a subscriber, to all kinds or to some; the returned function removes it again."""
+    def publish_rows(self, kinds: Sequence[EventKind], make: Make, rows: Sequence[Row]) -> None:
+        """Publishes the events that `make` makes of each row; all have these kinds."""
+        for kind in kinds:
+            for is_listening in self._ears[kind]:
+                if is_listening():
+                    self.publish([event for row in rows for event in make(*row)])
+                    return
+        self._ring.extend([(make, row) for row in rows])
+        for kind in kinds:
+            for meter in self._meters[kind]:
+                meter.on_rows(kind, rows)
+
+    def measure(self, meter: Meter) -> None:
+        """Adds a meter to the kinds it counts."""
+        for kind in meter.kinds:
+            self._meters[kind] = (*self._meters[kind], meter)
+
+    def subscribe(
+        self, subscriber: Subscriber, kinds: Iterable[str] = EVENT_KINDS, *, listens_to_rows: Callable[[], bool] = lambda: True
+    ) -> Callable[[], None]:
+        """Adds a subscriber, to all kinds or to some; the returned function removes it again.
+
+        `listens_to_rows` tells whether it would do anything now with an event of a job that simply starts or succeeds.
+        """
         wanted = tuple(kinds)
         for kind in wanted:
             self._subscribers[kind] = (*self._subscribers[kind], subscriber)
+            self._ears[kind] = (*self._ears[kind], listens_to_rows)
 
         def unsubscribe() -> None:
             for kind in wanted:
                 self._subscribers[kind] = tuple(one for one in self._subscribers[kind] if one is not subscriber)
+                self._ears[kind] = tuple(one for one in self._ears[kind] if one is not listens_to_rows)
 
         return unsubscribe
 
     def recent(self, limit: int = 100, *, kind: EventKind | None = None, job_id: str | None = None) -> list[Event]:
         """The newest events that match, oldest first."""
-        matching = [
-            event for event in tuple(self._ring) if (kind is None or event.kind == kind) and (job_id is None or event.job_id == job_id)
-        ]
+        events = (event for entry in tuple(self._ring) for event in ((entry,) if isinstance(entry, Event) else entry[0](*entry[1])))
+        matching = [event for event in events if (kind is None or event.kind == kind) and (job_id is None or event.job_id == job_id)]
         return matching[-limit:] if limit > 0 else []

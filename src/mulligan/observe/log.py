@@ -42,6 +42,10 @@ class LogWriter:
         """The events that have a line."""
         return tuple(self._writers)
 
+    def listens_to_rows(self) -> bool:
+        """The start of a fresh job has a line only where details are wanted."""
+        return log.isEnabledFor(logging.DEBUG)
+
     def on_event(self, event: Event) -> None:
         """Writes the line of this event."""
         self._writers[event.kind](event)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from mulligan.core.clock import SECOND_US
@@ -66,8 +67,18 @@ class Metrics:
         self.by_queue: dict[str, Counter[str]] = {}
         self.execution = Timer()
 
+    def on_rows(self, kind: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Many events of one kind at once, as rows (core/events): the third value is the queue, the last of a success how long it ran."""
+        name = COUNTED[kind]
+        for queue, number in Counter([row[2] for row in rows]).items():
+            self.by_queue.setdefault(queue, Counter())[name] += number
+        self.totals[name] += len(rows)
+        if kind == "COMPLETED":
+            for row in rows:
+                self.execution.observe(row[7] / SECOND_US)
+
     def on_event(self, event: Event) -> None:
-        """The bus subscriber."""
+        """One event."""
         name = COUNTED[event.kind]
         queue = self.by_queue.get(event.queue)
         if queue is None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 from mulligan.core.clock import Clock
@@ -11,16 +13,20 @@ from mulligan.core.contract import Store
 from mulligan.core.errors import BadSetting
 
 if TYPE_CHECKING:
-    from mulligan.stores.sqlite import Migration
+    from mulligan.stores.migration import Migration as Migration
 
-FORMS = "memory:// or sqlite:///jobs.db (relative path) or sqlite:////var/lib/app/jobs.db (absolute path)"
-_PLANNED = {
-    "postgresql": "PostgreSQL",
-    "postgres": "PostgreSQL",
-    "mongodb": "MongoDB",
-    "mongodb+srv": "MongoDB",
-    "redis": "Redis",
-    "rediss": "Redis",
+FORMS = (
+    "memory:// or sqlite:///jobs.db (relative path) or sqlite:////var/lib/app/jobs.db (absolute path) "
+    "or postgresql://user@host/database or mongodb://host/database or redis://host"
+)
+# By scheme: the package of the store, the driver it imports, and the extra that installs the driver.
+_SERVERS = {
+    "postgresql": ("postgres", "asyncpg", "postgres"),
+    "postgres": ("postgres", "asyncpg", "postgres"),
+    "mongodb": ("mongo", "pymongo", "mongo"),
+    "mongodb+srv": ("mongo", "pymongo", "mongo"),
+    "redis": ("redis", "redis", "redis"),
+    "rediss": ("redis", "redis", "redis"),
 }
 
 
@@ -28,7 +34,7 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """The store a URL stands for, not yet opened: the caller awaits its open(). BadSetting if the URL names none."""
     if not isinstance(url, str):
         raise BadSetting(f"the store URL must be a text such as {FORMS}, not a {type(url).__name__}")
-    scheme = url.partition(":")[0].lower()
+    scheme = _scheme(url)
     if url == "memory://":
         from mulligan.stores.memory import MemoryStore
 
@@ -37,9 +43,20 @@ def open_store(url: str, *, clock: Clock | None = None) -> Store:
         from mulligan.stores.sqlite import from_url
 
         return from_url(url, clock=clock)
-    if scheme in _PLANNED and url.startswith(f"{url[: len(scheme)]}://"):
-        raise BadSetting(f"{redacted(url)}: the {_PLANNED[scheme]} store is not available in this version; use {FORMS}")
+    if scheme in _SERVERS and url.startswith(f"{url[: len(scheme)]}://"):
+        store: Store = _backend(scheme).from_url(url, clock=clock)
+        return store
     raise BadSetting(f"{repr(redacted(url))[:200]} is not a store URL; use {FORMS}")
+
+
+def _backend(scheme: str) -> ModuleType:
+    package, driver, extra = _SERVERS[scheme]
+    try:
+        return import_module(f"mulligan.stores.{package}")
+    except ModuleNotFoundError as problem:
+        if problem.name is None or problem.name.partition(".")[0] != driver:
+            raise
+        raise BadSetting(f"{scheme}:// needs the driver {driver}, which is not installed: pip install 'mulligan[{extra}]'") from None
 
 
 def file_of(url: str) -> Path | None:
@@ -47,23 +64,39 @@ def file_of(url: str) -> Path | None:
     return getattr(open_store(url), "path", None)
 
 
-def pending_migrations(url: str) -> list[Migration]:
+def is_shared(url: str) -> bool:
+    """Whether other processes can see what is in the store. Opens nothing."""
+    open_store(url)
+    return url != "memory://"
+
+
+async def pending_migrations(url: str) -> list[Migration]:
     """The steps that opening the store would apply, all of them where there is none yet. Changes nothing."""
     path = file_of(url)
-    if path is None:
-        return []
-    from mulligan.stores import sqlite
+    if path is not None:
+        from mulligan.stores import sqlite
 
-    return sqlite.pending_migrations(path)
+        return sqlite.pending_migrations(path)
+    if not is_shared(url):
+        return []
+    steps: list[Migration] = await _backend(_scheme(url)).pending_migrations(url)
+    return steps
 
 
 def migration_sql(url: str) -> str:
-    """The schema of the kind of store a URL names, as a script to read."""
-    if file_of(url) is None:
-        return ""
-    from mulligan.stores import sqlite
+    """The schema of the kind of store a URL names, as a script to read; empty for a store that has no SQL."""
+    if file_of(url) is not None:
+        from mulligan.stores import sqlite
 
-    return sqlite.migration_sql()
+        return sqlite.migration_sql()
+    if _scheme(url) not in ("postgresql", "postgres"):
+        return ""
+    script: str = _backend("postgresql").migration_sql(url)
+    return script
+
+
+def _scheme(url: str) -> str:
+    return url.partition(":")[0].lower()
 
 
 def redacted(url: str) -> str:

@@ -21,20 +21,21 @@ from mulligan.core.contract import (
     Claimed,
     Found,
     Inserted,
+    Promise,
     Query,
     QueueState,
     Renewal,
     Stats,
     WorkerInfo,
 )
-from mulligan.core.errors import IllegalMove, UsageError
+from mulligan.core.errors import IllegalMove, StoreRejected, UsageError, shown
 from mulligan.core.events import EVENT_LOG_MAX, STORED_KINDS, Event, EventKind, events_of
 from mulligan.core.job import LIVE, Job, NewJob, Status, first_row
 from mulligan.core.lending import allot
-from mulligan.core.schedule import Schedule, Tick
+from mulligan.core.schedule import Schedule, Tick, merged_schedule
+from mulligan.stores.listener import LocalListener
 from mulligan.stores.memory_index import Index
-from mulligan.stores.memory_listener import MemoryListener
-from mulligan.stores.memory_rows import claimed, is_held, matches, merged, refusal_of, settled, verdict_on
+from mulligan.stores.memory_rows import claimed, is_held, matches, refusal_of, settled, verdict_on
 from mulligan.stores.memory_stats import count_queues
 
 CLAIM_MEMORY_US = 3_600 * SECOND_US  # how long a claim_id that took jobs is known
@@ -57,7 +58,7 @@ class MemoryStore:
         self._workers: dict[str, WorkerInfo] = {}
         self._events: deque[Event] = deque(maxlen=EVENT_LOG_MAX)
         self._last_seq = 0
-        self._listeners: set[MemoryListener] = set()
+        self._listeners: set[LocalListener] = set()
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
@@ -217,6 +218,21 @@ class MemoryStore:
         with self._step() as now_us:
             return [None if (row := self._jobs.get(job_id)) is None else replace(row, read_at_us=now_us) for job_id in ids]
 
+    async def restore(self, jobs: Sequence[Job]) -> list[bool]:
+        """Writes jobs of another store as they were there; False for an id that is there already."""
+        with self._step():
+            new = [job for job in jobs if job.id not in self._jobs]
+            for job in new:
+                if job.status in LIVE and self._index.owner(job.queue, job.unique_key) is not None:
+                    raise StoreRejected(f"job {job.id}: another live job of queue {job.queue} has the unique key {shown(job.unique_key)}")
+            answers = []
+            for job in jobs:
+                answers.append(job.id not in self._jobs)
+                if answers[-1]:
+                    self._put(job)
+        self.announce()
+        return answers
+
     async def find(self, query: Query, limit: int, after: str | None = None) -> Found:
         """One page of the jobs that match, newest first."""
         if not 1 <= limit <= FIND_LIMIT_MAX:
@@ -281,7 +297,7 @@ class MemoryStore:
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         """Stores a schedule; one of the same name and interval goes on from where it stands."""
         with self._step() as now_us:
-            stored = merged(self._schedules.get(schedule.name), schedule, now_us)
+            stored = merged_schedule(self._schedules.get(schedule.name), schedule, now_us)
             self._schedules[schedule.name] = stored
             return stored
 
@@ -345,11 +361,26 @@ class MemoryStore:
         self._last_seq += 1
         self._events.append(replace(event, seq=self._last_seq))
 
-    def listen(self) -> MemoryListener:
+    async def promise(self) -> Promise:
+        """Nothing outlives the process."""
+        with self._step():
+            return Promise(
+                durable=False,
+                loss_window="everything, when the process ends: a memory store is for tests and for trying things out",
+                fail_over="there is nothing to fail over to",
+                clock="this process's clock",
+            )
+
+    async def describe(self) -> dict[str, object]:
+        """How much there is of it."""
+        with self._step():
+            return {"jobs": len(self._jobs), "events": len(self._events)}
+
+    def listen(self) -> LocalListener:
         """A new ear for wake-ups; close it when done."""
         with self._lock:
             self._check_open()
-            listener = MemoryListener(self._forget_listener)
+            listener = LocalListener(self._forget_listener)
             self._listeners.add(listener)
             return listener
 
@@ -360,6 +391,6 @@ class MemoryStore:
         for listener in listeners:
             listener.hint()
 
-    def _forget_listener(self, listener: MemoryListener) -> None:
+    def _forget_listener(self, listener: LocalListener) -> None:
         with self._lock:
             self._listeners.discard(listener)

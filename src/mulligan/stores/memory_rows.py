@@ -7,7 +7,6 @@ from msgspec.structs import replace
 from mulligan.core.change import Change, Dead, Lapsed, Verdict
 from mulligan.core.contract import Query
 from mulligan.core.job import HISTORY_MAX, Job
-from mulligan.core.schedule import Schedule
 
 
 def claimed(row: Job, claim_id: str, owner: str, now_us: int, lease_us: int) -> Job:
@@ -104,14 +103,3 @@ def matches(row: Job, query: Query) -> bool:
         and (query.schedule is None or row.schedule == query.schedule)
         and (query.tag is None or query.tag in row.tags)
     )
-
-
-def merged(known: Schedule | None, given: Schedule, now_us: int) -> Schedule:
-    """The schedule to store: an equal interval goes on from where it stands, another one starts anew; the pause stays."""
-    if known is not None and known.interval_us == given.interval_us:
-        return replace(given, anchor_us=known.anchor_us, next_tick_us=known.next_tick_us, paused=known.paused, updated_at_us=now_us)
-    anchor_us = given.anchor_us or now_us
-    next_tick_us = anchor_us + given.interval_us
-    if known is None:
-        return replace(given, anchor_us=anchor_us, next_tick_us=given.next_tick_us or next_tick_us, updated_at_us=now_us)
-    return replace(given, anchor_us=anchor_us, next_tick_us=next_tick_us, paused=known.paused, updated_at_us=now_us)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from mulligan.core.change import Change, Verdict
 from mulligan.core.contract import Store
 from mulligan.core.errors import StoreError
-from mulligan.core.events import Event, events_of
+from mulligan.core.events import SUCCESS_KINDS, events_of, success_events, success_row
 from mulligan.observe.bus import EventBus
 from mulligan.worker.health import StoreHealth
 from mulligan.worker.run import Run
@@ -149,9 +149,15 @@ class Committer:
         await self._write([(self._unstorable(run, str(error)), run)])
 
     def _publish(self, batch: Sequence[Pair], verdicts: Sequence[Verdict]) -> None:
-        events: list[Event] = []
+        rows = []
         for (change, run), verdict in zip(batch, verdicts, strict=True):
             self._settled(run, change, verdict)
-            events += events_of(change, verdict)
-        self._bus.publish(events)
+            row = success_row(change, verdict)
+            if row is not None:
+                rows.append(row)
+        if len(rows) == len(batch):
+            self._bus.publish_rows(SUCCESS_KINDS, success_events, rows)
+        else:
+            pairs = zip(batch, verdicts, strict=True)
+            self._bus.publish([event for (change, _), verdict in pairs for event in events_of(change, verdict)])
         self._written()

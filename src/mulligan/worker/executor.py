@@ -22,7 +22,7 @@ from mulligan.core.clock import SECOND_US
 from mulligan.core.codec import encode_result
 from mulligan.core.contract import Signals
 from mulligan.core.errors import BadPayload, Fail, JobSignal
-from mulligan.core.events import Event
+from mulligan.core.events import Event, EventKind, start_event
 from mulligan.core.job import Job
 from mulligan.core.outcome import CancelObeyed, Expired, Outcome, Raised, Released, Succeeded, Unstorable
 from mulligan.observe.bus import EventBus
@@ -43,6 +43,7 @@ log = logging.getLogger("mulligan.executor")
 UNKNOWN_TASK_DELAY_US = 30 * SECOND_US
 TURNS_PER_YIELD = 32  # jobs a slot may run back to back before the other loops get a turn
 CLOSE_MAX_S = 5.0  # for handlers that ignored one cancellation to obey the last
+_START: tuple[EventKind, ...] = ("PROCESSING",)
 UNKNOWN_TASKS_MAX = 100  # names kept for status; stored data must not grow this process
 
 
@@ -251,10 +252,13 @@ class Executor:
             return Expired()
         run.started_at_us = now_us
         run.context = Context(job, self._state, None if job.timeout_us is None else now_us + job.timeout_us)
-        detail = {"is_retry": True} if job.lane == "retry" else {}
-        event = Event(kind="PROCESSING", at_us=now_us, job_id=job.id, queue=job.queue, task=job.task, worker=self._worker,
-                      fence=job.fence, attempt=job.attempts, detail=detail)  # fmt: skip
-        self._bus.publish((event,))
+        if job.lane == "retry":
+            event = Event(kind="PROCESSING", at_us=now_us, job_id=job.id, queue=job.queue, task=job.task, worker=self._worker,
+                          fence=job.fence, attempt=job.attempts, detail={"is_retry": True})  # fmt: skip
+            self._bus.publish((event,))
+        else:
+            row = (now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts)
+            self._bus.publish_rows(_START, start_event, (row,))
         if job.timeout_us is not None:
             run.deadline = asyncio.get_running_loop().time() + job.timeout_us / SECOND_US
             self._watch(run.deadline)

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import Claimed, Listener, Store
 from mulligan.core.errors import StoreError
-from mulligan.core.events import Event
+from mulligan.core.events import Event, claim_event
 from mulligan.core.ids import new_id
 from mulligan.core.job import Job
 from mulligan.observe.bus import EventBus
@@ -27,6 +27,7 @@ from mulligan.worker.settings import WorkerSettings
 from mulligan.worker.store_time import StoreTime
 
 log = logging.getLogger("mulligan.fetcher")
+AHEAD_CLAIMS = 4  # reach so many lengths of a claim ahead: half of it is under way in one claim while the other half is worked on
 SMOOTHING = 0.3  # weight of the newest claim in the running average of its length
 WAKE_EARLY_S = 0.0005  # a timer may fire a little early; asking again costs less than sleeping a whole poll
 
@@ -125,28 +126,25 @@ class Fetcher:
 
     def _pace(self, took_s: float, finished: int, *, full: bool) -> None:
         """Sets how far the next claim may reach beyond the free slots."""
-        self._claim_s += SMOOTHING * (took_s - self._claim_s)
+        self._claim_s = took_s if self._claim_s == 0 else self._claim_s + SMOOTHING * (took_s - self._claim_s)
         if not full or finished == 0 or took_s <= 0:
             # Nothing more is due, or jobs outlast a claim: no reason to hold jobs that cannot start.
             self._ahead = self._ahead // 2 if full else 0
             return
         pace = finished / took_s
-        self._ahead = min(self._settings.ahead, int(2 * pace * self._claim_s))
+        self._ahead = min(self._settings.ahead, int(AHEAD_CLAIMS * pace * self._claim_s))
 
     def _start(self, claimed: Claimed) -> None:
         jobs = self._planner.interleave(claimed.jobs)
-        self._bus.publish(self._claim_events(jobs, claimed.now_us))
+        self._tell_claimed(jobs, claimed.now_us)
         self._executor.accept(jobs)
 
-    def _claim_events(self, jobs: list[Job], now_us: int) -> list[Event]:
+    def _tell_claimed(self, jobs: list[Job], now_us: int) -> None:
         batch = {"jobs": len(jobs), "claim_id": jobs[0].claim_id}
-        events = [Event(kind="CLAIM_START", at_us=now_us, worker=self._worker, detail=batch)]
-        for job in jobs:
-            events.append(
-                Event(kind="CLAIM_SUCCESS", at_us=now_us, job_id=job.id, queue=job.queue, task=job.task, worker=self._worker,
-                      fence=job.fence, attempt=job.attempts)
-            )  # fmt: skip
-        return events
+        self._bus.publish([Event(kind="CLAIM_START", at_us=now_us, worker=self._worker, detail=batch)])
+        worker = self._worker
+        rows = [(now_us, job.id, job.queue, job.task, worker, job.fence, job.attempts) for job in jobs]
+        self._bus.publish_rows(("CLAIM_SUCCESS",), claim_event, rows)
 
     async def _sleep(self, claimed: Claimed) -> None:
         assert self._listener is not None
@@ -158,7 +156,7 @@ class Fetcher:
         self.on_empty()
         try:
             await self._listener.wait(sleep_s)
-        except OSError as error:  # a broken hint channel must not stop the worker: polling alone is correct
+        except (OSError, StoreError) as error:  # a broken hint channel must not stop the worker: polling alone is correct
             log.warning("wake-up hints failed, polling instead: %s", error)
             await asyncio.sleep(sleep_s)
         finally:

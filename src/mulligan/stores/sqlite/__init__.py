@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from mulligan.stores.migration import Migration
 from mulligan.stores.sqlite.migrations import migration_sql, pending_migrations
-from mulligan.stores.sqlite.schema import Migration
 from mulligan.stores.sqlite.store import SQLiteStore
 from mulligan.stores.sqlite.url import from_url
 from mulligan.stores.sqlite.version import wal_reset_bug

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mulligan.core.errors import BadSetting, SchemaMismatch
+from mulligan.stores.migration import Migration
 from mulligan.stores.sqlite.connection import opening_error
-from mulligan.stores.sqlite.schema import JOURNAL, MIGRATIONS, Migration
+from mulligan.stores.sqlite.schema import JOURNAL, MIGRATIONS
 
 _JOURNAL_EXISTS = "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND name = 'mulligan_migrations'"
 _APPLIED = "SELECT number, checksum FROM mulligan_migrations ORDER BY number"
@@ -81,5 +82,13 @@ def pending_migrations(path: str | Path) -> list[Migration]:
 
 
 def migration_sql() -> str:
-    """The whole schema as a script, for reading and for review. The store applies it by itself when it opens a file."""
-    return f"{JOURNAL.strip()};\n\n" + "\n".join(migration.sql for migration in MIGRATIONS)
+    """The whole schema as a script, for review, or to be run by hand. The store applies it by itself when it opens a file."""
+    steps = "\n".join(f"{migration.sql}{_note_of(migration)}" for migration in MIGRATIONS)
+    return f"{JOURNAL.strip()};\n\n{steps}"
+
+
+def _note_of(step: Migration) -> str:
+    """What the journal says of a step, so that a file that was made by the script is not made a second time."""
+    when = "CAST(strftime('%s', 'now') AS INTEGER) * 1000000"
+    values = f"{step.number}, '{step.name}', '{step.checksum}', {when}"
+    return f"INSERT INTO mulligan_migrations (number, name, checksum, applied_at_us) VALUES ({values});\n"

@@ -10,7 +10,7 @@ import msgspec
 from mulligan.core.contract import QueueState
 from mulligan.core.events import Event
 from mulligan.core.job import NewJob
-from mulligan.core.schedule import Schedule, Tick
+from mulligan.core.schedule import Schedule, Tick, merged_schedule
 from mulligan.stores.sqlite.eventlog import append_events
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.insert import insert
@@ -63,7 +63,7 @@ def queue_states(transaction: Transaction) -> list[QueueState]:
 def put_schedule(transaction: Transaction, schedule: Schedule) -> Schedule:
     """Stores a schedule; one of the same name and interval goes on from where it stands."""
     row = transaction.row(_SCHEDULE, (schedule.name,))
-    stored = _merged(None if row is None else _schedule_of(row), schedule, transaction.now_us)
+    stored = merged_schedule(None if row is None else _schedule_of(row), schedule, transaction.now_us)
     values = (
         stored.name,
         to_json(stored.job),
@@ -76,19 +76,6 @@ def put_schedule(transaction: Transaction, schedule: Schedule) -> Schedule:
     )
     transaction.run(_PUT_SCHEDULE, values)
     return stored
-
-
-def _merged(known: Schedule | None, given: Schedule, now_us: int) -> Schedule:
-    """The schedule to store: an equal interval goes on from where it stands, another one starts anew; the pause stays."""
-    if known is not None and known.interval_us == given.interval_us:
-        return msgspec.structs.replace(
-            given, anchor_us=known.anchor_us, next_tick_us=known.next_tick_us, paused=known.paused, updated_at_us=now_us
-        )
-    anchor_us = given.anchor_us or now_us
-    next_tick_us = anchor_us + given.interval_us
-    if known is None:
-        return msgspec.structs.replace(given, anchor_us=anchor_us, next_tick_us=given.next_tick_us or next_tick_us, updated_at_us=now_us)
-    return msgspec.structs.replace(given, anchor_us=anchor_us, next_tick_us=next_tick_us, paused=known.paused, updated_at_us=now_us)
 
 
 def set_schedule_paused(transaction: Transaction, name: str, paused: bool) -> bool:

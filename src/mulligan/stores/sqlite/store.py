@@ -25,6 +25,7 @@ from mulligan.core.contract import (
     Claimed,
     Found,
     Inserted,
+    Promise,
     Query,
     QueueState,
     Renewal,
@@ -35,11 +36,12 @@ from mulligan.core.errors import BadSetting, IllegalMove
 from mulligan.core.events import Event
 from mulligan.core.job import Job, NewJob, Status
 from mulligan.core.schedule import Schedule, Tick
-from mulligan.stores.sqlite import claim, eventlog, find, insert, leases, rows, settings, settle, stats
+from mulligan.stores.gather import GATHER_MAX, Gatherer
+from mulligan.stores.sqlite import claim, eventlog, find, insert, leases, restore, rows, settings, settle, stats
 from mulligan.stores.sqlite.connection import DURABILITIES, Durability
 from mulligan.stores.sqlite.faults import DRIVER_ERRORS, translated
-from mulligan.stores.sqlite.gather import GATHER_MAX, Gatherer
 from mulligan.stores.sqlite.hop import Transaction
+from mulligan.stores.sqlite.promise import promise_of
 from mulligan.stores.sqlite.session import Session
 from mulligan.stores.sqlite.wake import SocketListener
 
@@ -189,6 +191,10 @@ class SQLiteStore:
         """The jobs with their histories, in the order of the ids; None where there is no such job."""
         return await self._read(partial(find.get, ids=ids))
 
+    async def restore(self, jobs: Sequence[Job]) -> list[bool]:
+        """Writes jobs of another store as they were there; False for an id that is there already."""
+        return await self._write(partial(restore.restore, jobs=jobs))
+
     async def find(self, query: Query, limit: int, after: str | None = None) -> Found:
         """One page of the jobs that match, newest first."""
         find.check_limit(limit)
@@ -261,3 +267,7 @@ class SQLiteStore:
         """What there is to know about the file and the library, for `mulligan doctor`."""
         session = self._opened()
         return await self._read(session.describe)
+
+    async def promise(self) -> Promise:
+        """What the file can keep with the settings SQLite really runs under."""
+        return promise_of(await self.describe())

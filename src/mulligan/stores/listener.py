@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable
 
 
-class MemoryListener:
+class LocalListener:
     """One sleeper's ear. It is hinted or not, and closed or not; a hint that comes before the wait is kept for it."""
 
-    def __init__(self, forget: Callable[[MemoryListener], None]) -> None:
+    def __init__(self, forget: Callable[[LocalListener], None]) -> None:
         self._forget = forget
         self._lock = threading.Lock()
         self._hinted = False
@@ -26,7 +26,8 @@ class MemoryListener:
             else:
                 alarm.set()
         try:
-            await asyncio.wait_for(alarm.wait(), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                await alarm.wait()
         except TimeoutError:
             pass  # A hint may still have come in the meantime, so the flag decides, not the timer.
         finally:

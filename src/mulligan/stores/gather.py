@@ -1,7 +1,7 @@
-"""Single inserts that come at the same time go to the file together.
+"""Single inserts that come at the same time go to the store together.
 
-The writer commits together whatever waits, but each answer still has to cross from its thread to the loop by itself, and on a busy
-loop a hundred such crossings cost more than the write. So inserts that come while one is under way gather here, and go as one.
+Each call would cost a round trip and a commit of its own, and each answer has to cross from the store's thread to the loop by itself:
+on a busy loop a hundred such crossings cost more than the write. So inserts that come while one is under way gather here, and go as one.
 """
 
 from __future__ import annotations

@@ -1,0 +1,189 @@
+"""The writing of settled changes: many jobs in one statement.
+
+An update of one document costs the server five times as much as one of many that an index leads to, so the changes whose guards are equal
+are one update: it looks up the values of each document by the place of its id in a list. A change that takes a unique key is an
+update of its own, because a refused key ends a statement, and must end no other change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from pymongo import UpdateMany, UpdateOne
+
+from mulligan.core.change import Change, Dead, Held
+from mulligan.core.job import HISTORY_MAX, LIVE
+from mulligan.stores.mongo.database import Doc
+from mulligan.stores.mongo.rows import OF_REST, OF_RUNNING, to_json
+from mulligan.stores.mongo.schema import line_of, live_key_of, rest_of
+
+GROUP_MAX = 250  # jobs in one update; the search in the list costs as much as the rest beyond this
+GROUP_BYTES_MAX = 4_000_000  # of texts in one update; a command may have 48 MB, a document in it 16 MB
+
+
+class Write(msgspec.Struct, frozen=True, kw_only=True):
+    """One change of one job, ready to be written."""
+
+    job_id: str
+    settle_id: str
+    guard: Doc
+    common: Doc  # values as terms: equal for many jobs, may speak of the server's clock
+    own: Doc  # values as they are
+    removed: tuple[str, ...]
+    record: str | None  # to be added to the history
+    takes_key: bool
+
+    @classmethod
+    def of(
+        cls,
+        change: Change,
+        *,
+        guard: Doc,
+        status: str,
+        now: Any,
+        run_at_us: int | None,
+        place: tuple[str, int, str | None],
+        settled_before: str | None,
+        letters: bool = False,
+    ) -> Write:
+        """The full field set of the new status. `now` is a time, or the term for the server's clock where nothing is computed from it."""
+        queue, priority, unique_key = place
+        requeued = isinstance(change.guard, Dead)
+        common: Doc = {"updated_at_us": now}
+        own: Doc = _counters(change) | {"status": status, "lane": change.lane, "settle_id": change.settle_id}
+        removed = [*OF_RUNNING, "fifo_line"]
+        texts = {
+            "last_delay_us": change.last_delay_us,
+            "last_error": None if change.error is None else to_json(change.error),
+            "result_json": change.result_json,
+            "settled_before": settled_before,
+        }
+        own |= {name: value for name, value in texts.items() if value is not None}
+        removed += [name for name, value in texts.items() if value is None]
+        if status == "pending":
+            own |= {"run_at_us": run_at_us, "line": line_of(queue, change.lane, priority)}
+            removed += OF_REST
+        else:
+            common["finished_at_us"] = now
+            own["rest"] = rest_of(queue, status)
+            removed += ["run_at_us", "line"]
+        takes_key = requeued and unique_key is not None and status in LIVE
+        if takes_key:
+            own["live_key"] = live_key_of(queue, str(unique_key))
+        elif status not in LIVE:
+            removed.append("live_key")
+        if requeued:
+            removed.append("cancel_requested")
+            if run_at_us is not None:
+                own["due_first_us"] = run_at_us
+        if letters and (requeued or status == "failed"):
+            own["letter_due"] = True
+        record = None if change.record is None else to_json(msgspec.structs.replace(change.record, ended_at_us=now))
+        return cls(
+            job_id=change.job_id,
+            settle_id=change.settle_id,
+            guard=guard,
+            common=common,
+            own=own,
+            removed=tuple(removed),
+            record=record,
+            takes_key=takes_key,
+        )
+
+
+def _counters(change: Change) -> Doc:
+    return {
+        "attempts": change.attempts,
+        "failures": change.failures,
+        "crashes": change.crashes,
+        "snoozes": change.snoozes,
+        "releases": change.releases,
+        "generation": change.generation,
+    }
+
+
+def plain_write(change: Change, now: Any) -> Write:
+    """A success that leaves its job's counters as they are, which is part of its guard; then few fields are written.
+
+    Its queue is the change's: a job never changes its queue. One whose counters differ is written like any other change.
+    """
+    assert isinstance(change.guard, Held)
+    own: Doc = {"status": "done", "settle_id": change.settle_id, "rest": rest_of(change.queue, "done")}
+    removed = [*OF_RUNNING, "last_error", "last_delay_us", "live_key"]
+    if change.result_json is None:
+        removed.append("result_json")
+    else:
+        own["result_json"] = change.result_json
+    return Write(
+        job_id=change.job_id,
+        settle_id=change.settle_id,
+        guard={"status": "processing", "fence": change.guard.fence, "lane": change.lane, **_counters(change)},
+        common={"updated_at_us": now, "finished_at_us": now},
+        own=own,
+        removed=tuple(removed),
+        record=None,
+        takes_key=False,
+    )
+
+
+def operations(writes: Sequence[Write]) -> list[UpdateMany | UpdateOne]:
+    """The updates of a batch, to be sent together. They keep the order of changes that could meet: of one job, or around a unique key."""
+    found: list[UpdateMany | UpdateOne] = []
+    groups: dict[tuple[object, ...], list[Write]] = {}
+    seen: set[str] = set()
+    for write in writes:
+        if write.job_id in seen or write.takes_key:
+            found += _group_updates(groups)
+            groups, seen = {}, set()
+        seen.add(write.job_id)
+        if write.takes_key:
+            found.append(UpdateOne({"_id": write.job_id, **write.guard}, _pipeline([write])))
+        else:
+            key = (str(write.guard), str(write.common), tuple(write.own), write.removed, write.record is None)
+            groups.setdefault(key, []).append(write)
+    return found + _group_updates(groups)
+
+
+def _group_updates(groups: dict[tuple[object, ...], list[Write]]) -> list[UpdateMany | UpdateOne]:
+    updates: list[UpdateMany | UpdateOne] = []
+    for group in groups.values():
+        for part in _portions(sorted(group, key=lambda write: write.job_id)):
+            query = {"_id": {"$in": [write.job_id for write in part]}, **part[0].guard}
+            updates.append(UpdateMany(query, _pipeline(part), hint="_id_"))
+    return updates
+
+
+def _portions(group: list[Write]) -> list[list[Write]]:
+    portions: list[list[Write]] = [[]]
+    size = 0
+    for write in group:
+        grows = sum(len(text) for text in (write.own.get("result_json"), write.own.get("last_error"), write.record) if text)
+        if portions[-1] and (len(portions[-1]) >= GROUP_MAX or size + grows > GROUP_BYTES_MAX):
+            portions.append([])
+            size = 0
+        portions[-1].append(write)
+        size += grows
+    return portions
+
+
+def _pipeline(writes: list[Write]) -> list[Doc]:
+    """The update of jobs with equal guards. Values that are the same for all stand in it once; others are looked up by the id."""
+    first = writes[0]
+    values: Doc = dict(first.common)
+    lists = {name: [write.own[name] for write in writes] for name in first.own}
+    varied = {name for name, each in lists.items() if any(value != each[0] for value in each)}
+    place: Any = {"$indexOfArray": [{"$literal": [write.job_id for write in writes]}, "$_id"]}
+    begin: list[Doc] = []
+    if len(varied) + (first.record is not None) > 1:  # looked for once, and kept for the next stage
+        begin, place = [{"$set": {"place": place}}], "$place"
+        values["place"] = "$$REMOVE"
+    for name, each in lists.items():
+        values[name] = {"$arrayElemAt": [{"$literal": each}, place]} if name in varied else {"$literal": each[0]}
+    if first.record is not None:
+        record = {"$arrayElemAt": [{"$literal": [write.record for write in writes]}, place]}
+        history = {"$cond": [{"$isArray": "$history"}, "$history", []]}
+        values["history"] = {"$slice": [{"$concatArrays": [history, [record]]}, -HISTORY_MAX]}
+    values |= dict.fromkeys(first.removed, "$$REMOVE")
+    return [*begin, {"$set": values}]

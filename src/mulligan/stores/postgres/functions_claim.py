@@ -1,0 +1,330 @@
+"""Claiming inside the server: which jobs, in which order, and the write that takes them, in one round trip.
+
+`claim` answers rows of the table of jobs, in any order: `claim_place` is their place. One more row, without an id, has the time of
+the call as created_at_us, the next due time as run_at_us, and the counter of writes into the past as fence.
+
+The common asks (a lane in the order of run_at, a queue in the order of creation) are counted along their index, the total is shared
+out (`allot`), and each ask locks what it may take; a row that another claimer has locked is passed over. Rare ones (asks that overlap,
+marked jobs met in the order of run_at) are listed in full first, and their rows are then locked one by one.
+
+Rows that were locked are written by their place in the table (ctid): a join by id could also be made the wrong way round, through the
+whole table, if an estimate of its size is old. A row that was changed between the look and the lock has moved; it is passed over like
+one that is locked, and the next look finds it.
+
+Claims in the order of creation need a list of due jobs in that order, and no index can have "due" in it. So such a claim first marks
+due jobs as `ready`, a bounded number at a time; the marked ones have an index of their own.
+"""
+
+from __future__ import annotations
+
+from mulligan.stores.postgres.functions_allot import ALLOT
+
+# Marks due jobs for claims in the order of creation. Whoever has something to mark does so alone for its queues: the others would
+# otherwise pass over the rows that are being marked, and find nothing while jobs are due.
+_MARK = """
+CREATE FUNCTION {s}.mark_ready(at_us bigint, queues text[], lanes text[], priorities integer[], by_age boolean[], paused text[],
+  most bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+  wanted record;
+  is_locked boolean := false;
+  name text;
+BEGIN
+  FOR wanted IN
+    SELECT DISTINCT a.queue, l.lane, a.priority
+    FROM unnest(queues, lanes, priorities, by_age) AS a(queue, lane, priority, is_by_age), unnest(ARRAY['fresh', 'retry']) AS l(lane)
+    WHERE a.is_by_age AND (a.lane IS NULL OR a.lane = l.lane) AND a.queue <> ALL (paused)
+  LOOP
+    CONTINUE WHEN NOT EXISTS (
+      SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.queue = wanted.queue AND j.lane = wanted.lane
+        AND j.priority = wanted.priority AND j.run_at_us <= at_us);
+    IF NOT is_locked THEN
+      FOR name IN SELECT DISTINCT a.queue FROM unnest(queues, by_age) AS a(queue, is_by_age) WHERE a.is_by_age ORDER BY a.queue LOOP
+        PERFORM pg_advisory_xact_lock(hashtextextended('mulligan marks {s} ' || name, 0));
+      END LOOP;
+      is_locked := true;
+    END IF;
+    WITH due AS MATERIALIZED (
+      SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND NOT d.ready AND d.queue = wanted.queue AND d.lane = wanted.lane
+        AND d.priority = wanted.priority AND d.run_at_us <= at_us
+      ORDER BY d.run_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED)
+    UPDATE {s}.jobs j SET ready = true FROM due WHERE j.ctid = due.tid;
+  END LOOP;
+END
+$$
+"""
+
+# The ids of a claim with unusual asks, in their order, each as often as once: a job stands in the line of the first ask that lists it.
+_LIST = """
+CREATE FUNCTION {s}.list_slowly(at_us bigint, queues text[], lanes text[], priorities integer[], guaranteed bigint[], by_age boolean[],
+  paused text[], total bigint, passed text[], most bigint) RETURNS text[] LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+  asks integer := cardinality(queues);
+  seen text[] := passed;
+  line text[];
+  lined text[] := '{}';
+  starts integer[];
+  available bigint[] := array_fill(0::bigint, ARRAY[cardinality(queues)]);
+  takes bigint[];
+  chosen text[] := '{}';
+  i integer;
+BEGIN
+  FOR i IN 1..asks LOOP
+    starts[i] := coalesce(cardinality(lined), 0);
+    CONTINUE WHEN queues[i] = ANY (paused);
+    IF by_age[i] THEN
+      line := ARRAY(
+        SELECT j.id FROM {s}.jobs j WHERE j.status = 'pending' AND j.ready AND j.queue = queues[i] AND j.priority = priorities[i]
+          AND (lanes[i] IS NULL OR j.lane = lanes[i]) AND j.run_at_us <= at_us AND j.id <> ALL (passed)
+        ORDER BY j.created_at_us, j.id LIMIT total);
+    ELSE
+      line := ARRAY(
+        SELECT u.id FROM (
+          (SELECT f.run_at_us, f.id FROM {s}.jobs f WHERE (lanes[i] IS NULL OR lanes[i] = 'fresh') AND f.status = 'pending' AND NOT f.ready
+             AND f.queue = queues[i] AND f.lane = 'fresh' AND f.priority = priorities[i] AND f.run_at_us <= at_us AND f.id <> ALL (passed)
+           ORDER BY f.run_at_us, f.id LIMIT total)
+          UNION ALL
+          (SELECT r.run_at_us, r.id FROM {s}.jobs r WHERE (lanes[i] IS NULL OR lanes[i] = 'retry') AND r.status = 'pending' AND NOT r.ready
+             AND r.queue = queues[i] AND r.lane = 'retry' AND r.priority = priorities[i] AND r.run_at_us <= at_us AND r.id <> ALL (passed)
+           ORDER BY r.run_at_us, r.id LIMIT total)
+          UNION ALL
+          (SELECT m.run_at_us, m.id FROM {s}.jobs m WHERE m.status = 'pending' AND m.ready AND m.queue = queues[i]
+             AND m.priority = priorities[i] AND (lanes[i] IS NULL OR m.lane = lanes[i]) AND m.run_at_us <= at_us AND m.id <> ALL (passed)
+           LIMIT most)) AS u
+        ORDER BY u.run_at_us, u.id LIMIT total);
+    END IF;
+    line := ARRAY(SELECT n.id FROM unnest(line) WITH ORDINALITY AS n(id, place) WHERE n.id <> ALL (seen) ORDER BY n.place);
+    available[i] := cardinality(line);
+    seen := seen || line;
+    lined := lined || line;
+  END LOOP;
+  takes := {s}.allot(total, guaranteed, available, queues, lanes);
+  FOR i IN 1..asks LOOP
+    chosen := chosen || lined[starts[i] + 1:starts[i] + takes[i]];
+  END LOOP;
+  RETURN chosen;
+END
+$$
+"""
+
+_NEXT_DUE = """
+CREATE FUNCTION {s}.next_due(at_us bigint, queues text[], paused text[]) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+  SELECT min(n.run_at_us) FROM (
+    SELECT (
+      SELECT j.run_at_us FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.queue = q.queue AND j.lane = l.lane
+        AND j.priority = p.priority AND j.run_at_us > at_us ORDER BY j.run_at_us, j.id LIMIT 1) AS run_at_us
+    FROM (SELECT DISTINCT d.queue FROM unnest(queues) AS d(queue) WHERE d.queue <> ALL (paused)) AS q,
+      unnest(ARRAY['fresh', 'retry']) AS l(lane), unnest(ARRAY[0, 1, 2]) AS p(priority)
+    UNION ALL
+    SELECT m.run_at_us
+    FROM (SELECT DISTINCT d.queue FROM unnest(queues) AS d(queue) WHERE d.queue <> ALL (paused)) AS q,
+      LATERAL (SELECT k.run_at_us FROM {s}.jobs k WHERE k.status = 'pending' AND k.ready AND k.queue = q.queue AND k.run_at_us > at_us
+        OFFSET 0) AS m) AS n
+$$
+"""
+
+# Takes up to `most` jobs of one ask. Rows are locked in the order of the line, and never waited for.
+_TAKE = """
+CREATE FUNCTION {s}.take(at_us bigint, wanted_queue text, wanted_lane text, wanted_priority integer, is_by_age boolean, floor_us bigint,
+  most bigint, new_claim_id text, new_owner text, lease_us bigint, first_place bigint)
+RETURNS SETOF {s}.jobs LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+  IF is_by_age THEN
+    RETURN QUERY
+    WITH due AS MATERIALIZED (
+      SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND d.ready AND d.queue = wanted_queue
+        AND d.priority = wanted_priority AND (wanted_lane IS NULL OR d.lane = wanted_lane) AND d.run_at_us <= at_us
+      ORDER BY d.created_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED
+    ), line AS (SELECT due.tid, row_number() OVER () AS place FROM due)
+    UPDATE {s}.jobs j SET status = 'processing', due_us = j.run_at_us, run_at_us = NULL, ready = false, fence = j.fence + 1,
+      attempts = j.attempts + 1,
+      claim_id = new_claim_id, claim_place = first_place + line.place, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us,
+      updated_at_us = at_us
+    FROM line WHERE j.ctid = line.tid RETURNING j.*;
+  ELSE
+    RETURN QUERY
+    WITH due AS MATERIALIZED (
+      SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND NOT d.ready AND d.queue = wanted_queue AND d.lane = wanted_lane
+        AND d.priority = wanted_priority AND d.run_at_us <= at_us AND d.run_at_us >= floor_us
+      ORDER BY d.run_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED
+    ), line AS (SELECT due.tid, row_number() OVER () AS place FROM due)
+    UPDATE {s}.jobs j SET status = 'processing', due_us = j.run_at_us, run_at_us = NULL, fence = j.fence + 1, attempts = j.attempts + 1,
+      claim_id = new_claim_id, claim_place = first_place + line.place, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us,
+      updated_at_us = at_us
+    FROM line WHERE j.ctid = line.tid RETURNING j.*;
+  END IF;
+END
+$$
+"""
+
+_TAKE_LISTED = """
+CREATE FUNCTION {s}.take_listed(at_us bigint, ids text[], new_claim_id text, new_owner text, lease_us bigint, first_place bigint)
+RETURNS SETOF {s}.jobs LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN QUERY
+  WITH locked AS MATERIALIZED (
+    SELECT l.tid, v.place FROM unnest(ids) WITH ORDINALITY AS v(id, place),
+      LATERAL (SELECT k.ctid AS tid, k.status FROM {s}.jobs k WHERE k.id = v.id FOR UPDATE SKIP LOCKED) AS l
+    WHERE l.status = 'pending')
+  UPDATE {s}.jobs j SET status = 'processing', due_us = j.run_at_us, run_at_us = NULL, ready = false, fence = j.fence + 1,
+      attempts = j.attempts + 1,
+    claim_id = new_claim_id, claim_place = first_place + locked.place, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us,
+    updated_at_us = at_us
+  FROM locked WHERE j.ctid = locked.tid RETURNING j.*;
+END
+$$
+"""
+
+_CLAIM = """
+CREATE FUNCTION {s}.claim(given_us bigint, wanted_claim text, new_owner text, queues text[], lanes text[], priorities integer[],
+  guaranteed bigint[], by_age boolean[], floors_us bigint[], known_bumps bigint, total bigint, lease_us bigint,
+  is_unusual boolean, ready_most bigint, memory_us bigint)
+RETURNS SETOF {s}.jobs LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  at_us bigint := {s}.now_us(given_us);
+  asks integer := cardinality(queues);
+  paused text[] := ARRAY(SELECT q.queue FROM {s}.queues q WHERE q.paused);
+  unusual boolean := is_unusual;
+  bumps bigint := (SELECT coalesce(sum(t.jobs), 0) FROM {s}.tallies t WHERE t.status = 'past');
+  floors bigint[] := floors_us;
+  available bigint[] := array_fill(0::bigint, ARRAY[cardinality(queues)]);
+  takes bigint[];
+  got bigint[] := array_fill(0::bigint, ARRAY[cardinality(queues)]);
+  planned bigint := 0;
+  found_jobs bigint := 0;
+  taken bigint;
+  listed text[];
+  passed text[] := '{}';
+  answer {s}.jobs;
+  i integer;
+BEGIN
+  IF bumps <> known_bumps THEN
+    floors := array_fill(0::bigint, ARRAY[asks]);  -- Somebody has put a job behind them.
+  END IF;
+  IF EXISTS (SELECT 1 FROM {s}.claims c WHERE c.claim_id = wanted_claim) THEN
+    RETURN QUERY SELECT j.* FROM {s}.jobs j WHERE j.status = 'processing' AND j.claim_id = wanted_claim;
+    GET DIAGNOSTICS found_jobs = ROW_COUNT;
+  ELSE
+    IF true = ANY (by_age) THEN
+      PERFORM {s}.mark_ready(at_us, queues, lanes, priorities, by_age, paused, ready_most);
+    END IF;
+    FOR i IN 1..asks LOOP
+      IF NOT by_age[i] AND EXISTS (
+        SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND j.ready AND j.queue = queues[i] AND j.priority = priorities[i]
+      ) THEN
+        -- The strategy of the queue was changed. Its marked jobs are served by their time, and lose the mark.
+        unusual := true;
+      END IF;
+    END LOOP;
+    IF unusual THEN
+      FOR i IN 1..5 LOOP
+        listed := {s}.list_slowly(at_us, queues, lanes, priorities, guaranteed, by_age, paused, total - found_jobs, passed, ready_most);
+        EXIT WHEN cardinality(listed) = 0;
+        RETURN QUERY SELECT * FROM {s}.take_listed(at_us, listed, wanted_claim, new_owner, lease_us, i * 1000000000::bigint);
+        GET DIAGNOSTICS taken = ROW_COUNT;
+        found_jobs := found_jobs + taken;
+        passed := passed || listed;
+        EXIT WHEN found_jobs >= total OR taken = cardinality(listed);
+      END LOOP;
+      PERFORM {s}.unmark(queues, priorities, by_age, ready_most);
+    ELSE
+      FOR i IN 1..asks LOOP
+        IF queues[i] = ANY (paused) THEN
+          available[i] := 0;
+        ELSIF asks = 1 THEN
+          available[i] := total;
+        ELSIF by_age[i] THEN
+          available[i] := (SELECT count(*) FROM (
+            SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND j.ready AND j.queue = queues[i] AND j.priority = priorities[i]
+              AND (lanes[i] IS NULL OR j.lane = lanes[i]) AND j.run_at_us <= at_us
+            ORDER BY j.created_at_us, j.id LIMIT total) AS n);
+        ELSE
+          available[i] := (SELECT count(*) FROM (
+            SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.queue = queues[i] AND j.lane = lanes[i]
+              AND j.priority = priorities[i] AND j.run_at_us <= at_us AND j.run_at_us >= floors[i]
+            ORDER BY j.run_at_us, j.id LIMIT total) AS n);
+        END IF;
+      END LOOP;
+      takes := {s}.allot(total, guaranteed, available, queues, lanes);
+      FOR i IN 1..asks LOOP
+        CONTINUE WHEN takes[i] <= 0;
+        planned := planned + takes[i];
+        RETURN QUERY SELECT * FROM {s}.take(at_us, queues[i], lanes[i], priorities[i], by_age[i], floors[i], takes[i],
+          wanted_claim, new_owner, lease_us, i * 1000000000::bigint);
+        GET DIAGNOSTICS taken = ROW_COUNT;
+        got[i] := taken;
+        found_jobs := found_jobs + taken;
+      END LOOP;
+      IF found_jobs < planned THEN
+        -- Other claimers were quicker: whatever else is due may fill the rest.
+        FOR i IN 1..asks LOOP
+          EXIT WHEN found_jobs >= total;
+          CONTINUE WHEN queues[i] = ANY (paused);
+          RETURN QUERY SELECT * FROM {s}.take(at_us, queues[i], lanes[i], priorities[i], by_age[i], floors[i], total - found_jobs,
+            wanted_claim, new_owner, lease_us, i * 1000000000::bigint + got[i]);
+          GET DIAGNOSTICS taken = ROW_COUNT;
+          found_jobs := found_jobs + taken;
+        END LOOP;
+      END IF;
+    END IF;
+    IF found_jobs > 0 THEN
+      INSERT INTO {s}.claims AS c (claim_id, at_us) VALUES (wanted_claim, at_us) ON CONFLICT DO NOTHING;
+      IF NOT FOUND THEN
+        RAISE EXCEPTION 'claim % is made twice at the same time', wanted_claim USING ERRCODE = '40001';
+      END IF;
+      IF random() < 0.02 THEN
+        PERFORM {s}.forget_claims(at_us - memory_us);
+      END IF;
+    END IF;
+  END IF;
+  answer.created_at_us := at_us;
+  answer.fence := bumps;
+  IF found_jobs < total THEN
+    answer.run_at_us := {s}.next_due(at_us, queues, paused);
+  END IF;
+  RETURN NEXT answer;
+END
+$$
+"""
+
+_UNMARK = """
+CREATE FUNCTION {s}.unmark(queues text[], priorities integer[], by_age boolean[], most bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+DECLARE
+  wanted record;
+BEGIN
+  FOR wanted IN
+    SELECT DISTINCT a.queue, a.priority FROM unnest(queues, priorities, by_age) AS a(queue, priority, is_by_age)
+    WHERE NOT a.is_by_age AND NOT EXISTS (
+      -- A queue that is asked for in both orders at once keeps its marks.
+      SELECT 1 FROM unnest(queues, priorities, by_age) AS b(queue, priority, is_by_age)
+      WHERE b.is_by_age AND b.queue = a.queue AND b.priority = a.priority)
+  LOOP
+    WITH marked AS MATERIALIZED (
+      SELECT m.ctid AS tid FROM {s}.jobs m WHERE m.status = 'pending' AND m.ready AND m.queue = wanted.queue
+        AND m.priority = wanted.priority
+      LIMIT most FOR UPDATE SKIP LOCKED)
+    UPDATE {s}.jobs j SET ready = false FROM marked WHERE j.ctid = marked.tid;
+    IF FOUND THEN
+      PERFORM {s}.note_past();
+    END IF;
+  END LOOP;
+END
+$$
+"""
+
+_FORGET = """
+CREATE FUNCTION {s}.forget_claims(before_us bigint) RETURNS void LANGUAGE sql VOLATILE AS $$
+  DELETE FROM {s}.claims c WHERE c.claim_id = ANY (ARRAY(
+    SELECT o.claim_id FROM {s}.claims o WHERE o.at_us < before_us ORDER BY o.at_us LIMIT 500 FOR UPDATE SKIP LOCKED))
+$$
+"""
+
+CLAIM_FUNCTIONS: tuple[str, ...] = (ALLOT, _MARK, _LIST, _NEXT_DUE, _TAKE, _TAKE_LISTED, _UNMARK, _FORGET, _CLAIM)

@@ -1,0 +1,251 @@
+"""The functions that write whole batches in one round trip: insert, settle, renew, events, and the tallies.
+
+Each sets the planner's switches for itself, so that exactly one plan is left for every statement in it: along the index that the
+statement was written for. Statistics (fresh, stale or absent), plan caches and poolers then change nothing. Batches come as arrays,
+sorted by id by the caller: the array is the outer side of the join, so rows are locked in the order of ids.
+"""
+
+from __future__ import annotations
+
+# The time of a call: a test's clock, or the server's.
+_NOW = """
+CREATE FUNCTION {s}.now_us(given_us bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+  SELECT coalesce(given_us, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+$$
+"""
+
+# The last step of a transaction: whoever has the lock commits before the next one gets a number, so numbers become visible in order.
+_ADD_EVENTS = """
+CREATE FUNCTION {s}.add_events(bodies text[], keep bigint) RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+  newest bigint;
+BEGIN
+  IF coalesce(cardinality(bodies), 0) = 0 THEN
+    RETURN;
+  END IF;
+  PERFORM pg_advisory_xact_lock(hashtextextended('mulligan events {s}', 0));
+  INSERT INTO {s}.events (body) SELECT b.body FROM unnest(bodies) WITH ORDINALITY AS b(body, place) ORDER BY b.place;
+  SELECT e.seq INTO newest FROM {s}.events e ORDER BY e.seq DESC LIMIT 1;
+  DELETE FROM {s}.events e WHERE e.seq <= newest - keep;
+END
+$$
+"""
+
+# Puts deltas together. Rows that another one works on are passed over; what is removed is exactly what is written again as a sum.
+_COMPACT = """
+CREATE FUNCTION {s}.compact_tallies() RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  IF NOT pg_try_advisory_xact_lock(hashtextextended('mulligan tallies {s}', 0)) THEN
+    RETURN;
+  END IF;
+  WITH old AS (
+    SELECT t.seq FROM {s}.tallies t ORDER BY t.seq LIMIT 20000 FOR UPDATE SKIP LOCKED
+  ), gone AS (
+    DELETE FROM {s}.tallies t USING old WHERE t.seq = old.seq RETURNING t.queue, t.status, t.jobs
+  )
+  INSERT INTO {s}.tallies (queue, status, jobs)
+  SELECT g.queue, g.status, sum(g.jobs) FROM gone g GROUP BY g.queue, g.status HAVING sum(g.jobs) <> 0;
+END
+$$
+"""
+
+# Notes jobs that may lie behind the floor of somebody's claims.
+_NOTE_PAST = """
+CREATE FUNCTION {s}.note_past() RETURNS void LANGUAGE sql VOLATILE AS $$
+  INSERT INTO {s}.tallies (queue, status, jobs) VALUES ('', 'past', 1)
+$$
+"""
+
+# Answers the time and, unless all jobs are new, the id that stands for each of them. The loop ends: a job that was not stored met
+# either a known id or a live owner of its key; an owner that came to rest in between leaves the key free for the next try.
+_INSERT = """
+CREATE FUNCTION {s}.insert_jobs(
+  given_us bigint, ids text[], queues text[], tasks text[], payloads text[], policies text[], max_retries bigint[], priorities integer[],
+  delays_us bigint[], etas_us bigint[], timeouts_us bigint[], max_ages_us bigint[], unique_keys text[], concurrency_keys text[],
+  fair_keys text[], tags text[], traces text[], schedules text[], ticks_us bigint[], is_late boolean,
+  OUT at_us bigint, OUT answers text[]) LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  added bigint;
+  tries integer := 0;
+BEGIN
+  at_us := {s}.now_us(given_us);
+  LOOP
+    INSERT INTO {s}.jobs AS j (id, queue, task, payload, policy, max_retries, priority, lane, status, run_at_us, created_at_us,
+      updated_at_us, due_first_us, timeout_us, max_age_us, unique_key, concurrency_key, fair_key, tags, trace, schedule, tick_us)
+    SELECT v.id, v.queue, v.task, v.payload, v.policy, v.max_retries, v.priority, 'fresh', 'pending',
+      coalesce(v.eta_us, at_us + v.delay_us), at_us, at_us, coalesce(v.eta_us, at_us + v.delay_us),
+      v.timeout_us, v.max_age_us, v.unique_key, v.concurrency_key, v.fair_key,
+      v.tags, v.trace, v.schedule, v.tick_us
+    FROM unnest(ids, queues, tasks, payloads, policies, max_retries, priorities, delays_us, etas_us, timeouts_us, max_ages_us, unique_keys,
+      concurrency_keys, fair_keys, tags, traces, schedules, ticks_us)
+      AS v(id, queue, task, payload, policy, max_retries, priority, delay_us, eta_us, timeout_us, max_age_us, unique_key,
+      concurrency_key, fair_key, tags, trace, schedule, tick_us)
+    WHERE answers IS NULL OR NOT EXISTS (SELECT 1 FROM {s}.jobs k WHERE k.id = v.id)
+    ON CONFLICT DO NOTHING;
+    GET DIAGNOSTICS added = ROW_COUNT;
+    EXIT WHEN answers IS NULL AND added = cardinality(ids);
+    answers := ARRAY(
+      SELECT coalesce(
+        (SELECT k.id FROM {s}.jobs k WHERE k.id = v.id),
+        (SELECT o.id FROM {s}.jobs o WHERE o.queue = v.queue AND o.unique_key = v.unique_key AND o.unique_key IS NOT NULL
+           AND o.status IN ('pending', 'processing')))
+      FROM unnest(ids, queues, unique_keys) WITH ORDINALITY AS v(id, queue, unique_key, place) ORDER BY v.place);
+    EXIT WHEN array_position(answers, NULL) IS NULL;
+    tries := tries + 1;
+    IF tries >= 20 THEN
+      RAISE EXCEPTION 'the owner of a unique key changes too quickly' USING ERRCODE = '40001';
+    END IF;
+  END LOOP;
+  IF is_late OR EXISTS (SELECT 1 FROM unnest(etas_us) AS e(eta_us) WHERE e.eta_us < at_us) THEN
+    PERFORM {s}.note_past();
+  END IF;
+END
+$$
+"""
+
+# Locks the rows of a batch in the order of their ids, and shows what guards and answers need.
+_STATES = """
+CREATE FUNCTION {s}.lock_states(given_us bigint, ids text[])
+RETURNS TABLE (at_us bigint, id text, queue text, unique_key text, status text, fence bigint, generation bigint, settle_id text,
+  run_at_us bigint, lease_expires_at_us bigint, cancel_requested boolean, task text, attempts bigint) LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+  -- The rows first: waiting for their locks may take a while, and the time of a call is the time it writes.
+  PERFORM 1 FROM unnest(ids) AS v(id), LATERAL (SELECT 1 FROM {s}.jobs j WHERE j.id = v.id FOR UPDATE) AS l;
+  at_us := {s}.now_us(given_us);
+  RETURN QUERY SELECT at_us, NULL, NULL, NULL, NULL, 0::bigint, 0::bigint, NULL, NULL::bigint, NULL::bigint, false, NULL, 0::bigint;
+  RETURN QUERY
+  SELECT at_us, j.id, j.queue, j.unique_key, j.status, j.fence, j.generation, j.settle_id, j.run_at_us, j.lease_expires_at_us,
+    j.cancel_requested, j.task, j.attempts
+  FROM unnest(ids) AS v(id), LATERAL (SELECT * FROM {s}.jobs k WHERE k.id = v.id OFFSET 0) AS j;
+END
+$$
+"""
+
+# Most columns of a batch are the same for most of its rows. They travel once per distinct combination (`kind`, counted from 1), so
+# that few arrays have to be sent and unnested.
+# The guards are compared with values of the batch, not with constants: `status = 'processing'` would let the planner start at the
+# small index of the leases and search all of it for every row. Writes nothing where a guard does not hold.
+# Rows are looked up one by one and written by their place in the table (ctid): a join by id could also be made the wrong way round, through
+# the whole table, if an estimate of its size is old. A row that is changed in between has moved and is not written; then not all are,
+# and the other way of settling (settle.py) is taken.
+_SETTLE = """
+CREATE FUNCTION {s}.settle(
+  given_us bigint, ids text[], fences bigint[], kinds integer[], errors text[], results text[], settle_ids text[],
+  befores text[], afters text[], delays_us bigint[], new_lanes text[], new_attempts bigint[], new_failures bigint[], new_crashes bigint[],
+  new_snoozes bigint[], new_releases bigint[], generations bigint[], last_delays_us bigint[],
+  OUT at_us bigint, OUT written bigint) LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+BEGIN
+  at_us := {s}.now_us(given_us);
+  WITH applied AS (
+    UPDATE {s}.jobs AS j SET
+      status = afters[v.kind], lane = new_lanes[v.kind], run_at_us = at_us + delays_us[v.kind], updated_at_us = at_us,
+      finished_at_us = CASE WHEN afters[v.kind] <> 'pending' THEN at_us END,
+      due_first_us = CASE WHEN befores[v.kind] = 'failed' AND afters[v.kind] = 'pending' THEN at_us + delays_us[v.kind]
+        ELSE j.due_first_us END,
+      attempts = new_attempts[v.kind], failures = new_failures[v.kind], crashes = new_crashes[v.kind], snoozes = new_snoozes[v.kind],
+      releases = new_releases[v.kind], generation = generations[v.kind], last_delay_us = last_delays_us[v.kind],
+      last_error = v.error, result_json = v.result, settle_id = v.settle_id,
+      cancel_requested = j.cancel_requested AND befores[v.kind] <> 'failed',
+      ready = false, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL
+    FROM (
+      SELECT c.fence, c.kind, c.error, c.result, c.settle_id, l.tid
+      FROM unnest(ids, fences, kinds, errors, results, settle_ids) AS c(id, fence, kind, error, result, settle_id),
+        LATERAL (SELECT k.ctid AS tid FROM {s}.jobs k WHERE k.id = c.id OFFSET 0) AS l) AS v
+    WHERE j.ctid = v.tid AND j.status = befores[v.kind] AND j.fence = v.fence
+    RETURNING j.queue, v.kind
+  ), counted AS (
+    INSERT INTO {s}.tallies (queue, status, jobs)
+    SELECT d.queue, d.status, sum(d.jobs) FROM (
+      SELECT a.queue, afters[a.kind] AS status, 1 AS jobs FROM applied a WHERE afters[a.kind] NOT IN ('pending', 'processing')
+      UNION ALL SELECT a.queue, befores[a.kind], -1 FROM applied a WHERE befores[a.kind] = 'failed') AS d
+    GROUP BY d.queue, d.status
+  )
+  SELECT count(*) INTO written FROM applied;
+  IF random() < 0.004 THEN
+    PERFORM {s}.compact_tallies();
+  END IF;
+END
+$$
+"""
+
+# What a settled batch leaves behind besides the rows: records of the histories, of which the newest are kept, and events.
+_RECORD = """
+CREATE FUNCTION {s}.record(job_ids text[], records text[], long_lived text[], keep_records bigint, bodies text[], keep_events bigint)
+RETURNS void LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+  long_id text;
+BEGIN
+  INSERT INTO {s}.history (job_id, record)
+  SELECT r.job_id, r.record FROM unnest(job_ids, records) WITH ORDINALITY AS r(job_id, record, place) ORDER BY r.place;
+  FOREACH long_id IN ARRAY long_lived LOOP
+    DELETE FROM {s}.history h WHERE h.job_id = long_id
+      AND h.seq <= (SELECT k.seq FROM {s}.history k WHERE k.job_id = long_id ORDER BY k.seq DESC LIMIT 1 OFFSET keep_records);
+  END LOOP;
+  PERFORM {s}.add_events(bodies, keep_events);
+END
+$$
+"""
+
+_RENEW = """
+CREATE FUNCTION {s}.renew(given_us bigint, ids text[], fences bigint[], lease_us bigint, worker_id text, worker text, memory_us bigint)
+RETURNS TABLE (id text, fence bigint, cancel_requested boolean) LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  at_us bigint;
+BEGIN
+  at_us := {s}.now_us(given_us);
+  -- Locked first, so that they stay where they are.
+  PERFORM 1 FROM unnest(ids) AS v(id), LATERAL (SELECT 1 FROM {s}.jobs k WHERE k.id = v.id FOR UPDATE) AS l;
+  RETURN QUERY
+  UPDATE {s}.jobs AS j SET lease_expires_at_us = at_us + lease_us
+  FROM (
+    SELECT g.fence, l.tid FROM unnest(ids, fences) AS g(id, fence),
+      LATERAL (SELECT k.ctid AS tid FROM {s}.jobs k WHERE k.id = g.id OFFSET 0) AS l) AS v
+  WHERE j.ctid = v.tid AND j.fence = v.fence AND j.status = 'processing'
+  RETURNING j.id, j.fence, j.cancel_requested;
+  IF worker_id IS NOT NULL THEN
+    INSERT INTO {s}.workers AS w (id, seen_at_us, body) VALUES (worker_id, at_us, worker)
+    ON CONFLICT (id) DO UPDATE SET seen_at_us = excluded.seen_at_us, body = excluded.body;
+    DELETE FROM {s}.workers w WHERE w.seen_at_us < at_us - memory_us;
+  END IF;
+END
+$$
+"""
+
+# Tags are text; a row whose tags cannot be read has none, instead of ending the whole query.
+_HAS_TAG = """
+CREATE FUNCTION {s}.has_tag(tags text, wanted text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE AS $$
+BEGIN
+  RETURN tags <> '[]' AND jsonb_typeof(tags::jsonb) = 'array' AND tags::jsonb ? wanted;
+EXCEPTION WHEN data_exception THEN
+  RETURN false;
+END
+$$
+"""
+
+WRITE_FUNCTIONS: tuple[str, ...] = (
+    _NOW,
+    _ADD_EVENTS,
+    _COMPACT,
+    _NOTE_PAST,
+    _INSERT,
+    _STATES,
+    _SETTLE,
+    _RECORD,
+    _RENEW,
+    _HAS_TAG,
+)

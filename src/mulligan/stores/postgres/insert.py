@@ -1,0 +1,79 @@
+"""New jobs into the table: one call of the server's function for a whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mulligan.core.contract import Inserted
+from mulligan.core.job import NewJob
+from mulligan.stores.postgres.database import Database, Transaction
+from mulligan.stores.postgres.rows import to_json
+
+INSERT = """
+SELECT at_us, answers FROM {s}.insert_jobs($1::bigint, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[],
+  $8::integer[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::text[],
+  $17::text[], $18::text[], $19::bigint[], $20::boolean)
+"""
+PARAMETERS = 20
+
+
+async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Stores new jobs; see Inserted for what a known id or a taken unique key answers."""
+    now_us = database.now_us()
+    if is_repetitive(jobs):
+        return await database.within(lambda transaction: insert_within(transaction, jobs, now_us))
+    row = await database.row(INSERT, *params_of(jobs, now_us))
+    return answers_of(jobs, row[0], row[1])
+
+
+async def insert_within(transaction: Transaction, jobs: Sequence[NewJob], now_us: int | None) -> list[Inserted]:
+    """The same in a transaction that is open already."""
+    answers = []
+    for part in parts_of(jobs):
+        row = await transaction.row(INSERT, *params_of(part, now_us))
+        answers += answers_of(part, row[0], row[1])
+    return answers
+
+
+def parts_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
+    """What can be written at once. What the second of two with one id answers depends on what became of the first."""
+    return [[job] for job in jobs] if is_repetitive(jobs) else [jobs]
+
+
+def is_repetitive(jobs: Sequence[NewJob]) -> bool:
+    """Whether an id is there more than once."""
+    return len({job.id for job in jobs}) < len(jobs)
+
+
+def params_of(jobs: Sequence[NewJob], now_us: int | None, *, is_late: bool = False) -> list[Any]:
+    """The parameters of INSERT. `is_late`: the commit is somebody else's, and may come any time later."""
+    return [
+        now_us,
+        [job.id for job in jobs],
+        [job.queue for job in jobs],
+        [job.task for job in jobs],
+        [job.payload for job in jobs],
+        [job.policy for job in jobs],
+        [job.max_retries for job in jobs],
+        [job.priority for job in jobs],
+        [job.delay_us for job in jobs],
+        [job.eta_us for job in jobs],
+        [job.timeout_us for job in jobs],
+        [job.max_age_us for job in jobs],
+        [job.unique_key for job in jobs],
+        [job.concurrency_key for job in jobs],
+        [job.fair_key for job in jobs],
+        [to_json(job.tags) if job.tags else "[]" for job in jobs],
+        [job.trace for job in jobs],
+        [job.schedule for job in jobs],
+        [job.tick_us for job in jobs],
+        is_late,
+    ]
+
+
+def answers_of(jobs: Sequence[NewJob], at_us: int, standing: Sequence[str] | None) -> list[Inserted]:
+    """The answers, from the ids that now stand for the jobs (None: each for itself)."""
+    if standing is None:
+        return [Inserted(id=job.id, created=True, at_us=at_us) for job in jobs]
+    return [Inserted(id=found, created=found == job.id, at_us=at_us) for job, found in zip(jobs, standing, strict=True)]

@@ -1,0 +1,68 @@
+"""Jobs of another store, written as they were there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from mulligan.core.job import LIVE, Job
+from mulligan.stores.postgres.database import Database, Transaction
+from mulligan.stores.postgres.rows import COLUMNS, to_json
+
+_TEXT, _NUMBER, _FLAG = "text", "bigint", "boolean"
+_NUMBERS = {"max_retries", "priority", "attempts", "failures", "crashes", "snoozes", "releases", "generation", "fence"}
+
+
+def _type_of(column: str) -> str:
+    if column == "cancel_requested":
+        return _FLAG
+    return _NUMBER if column in _NUMBERS or column.endswith("_us") else _TEXT
+
+
+_RESTORE = f"""
+INSERT INTO {{s}}.jobs ({", ".join(COLUMNS)})
+SELECT {", ".join(f"v.{name}" for name in COLUMNS)}
+FROM unnest({", ".join(f"${place}::{_type_of(name)}[]" for place, name in enumerate(COLUMNS, start=1))}) AS v({", ".join(COLUMNS)})
+ON CONFLICT (id) DO NOTHING RETURNING id
+"""
+_HISTORY = """
+INSERT INTO {s}.history (job_id, record)
+SELECT h.job_id, h.record FROM unnest($1::text[], $2::text[]) WITH ORDINALITY AS h(job_id, record, place) ORDER BY h.place
+"""
+_TALLY = """
+INSERT INTO {s}.tallies (queue, status, jobs)
+SELECT t.queue, t.status, count(*) FROM unnest($1::text[], $2::text[]) AS t(queue, status) GROUP BY t.queue, t.status
+"""
+_NOTE_PAST = "SELECT {s}.note_past()"
+
+
+async def restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
+    """Writes whole jobs; False for an id that is there already. A taken unique key is refused by its index."""
+
+    async def work(transaction: Transaction) -> list[bool]:
+        added = {row[0] for row in await transaction.rows(_RESTORE, *(_column(jobs, name) for name in COLUMNS))}
+        first: dict[str, Job] = {}
+        answers = []
+        for job in jobs:
+            answers.append(job.id in added and job.id not in first)
+            first.setdefault(job.id, job)
+        new = [job for job in first.values() if job.id in added]
+        records = [(job.id, to_json(record)) for job in new for record in job.history]
+        if records:
+            await transaction.rows(_HISTORY, [job_id for job_id, _ in records], [record for _, record in records])
+        resting = [job for job in new if job.status not in LIVE]
+        if resting:
+            await transaction.rows(_TALLY, [job.queue for job in resting], [job.status for job in resting])
+        if len(resting) < len(new):
+            await transaction.rows(_NOTE_PAST)
+        return answers
+
+    return await database.within(work) if jobs else []
+
+
+def _column(jobs: Sequence[Job], name: str) -> list[Any]:
+    if name == "tags":
+        return [to_json(job.tags) for job in jobs]
+    if name == "last_error":
+        return [None if job.last_error is None else to_json(job.last_error) for job in jobs]
+    return [getattr(job, name) for job in jobs]

@@ -1,0 +1,169 @@
+"""The tables, as the first of the numbered migrations. A migration that was ever released is never edited; a change is a new one.
+
+Everything lives in one schema of its own. The texts have `{s}` where its quoted name belongs (see database.in_schema), so that their
+checksums are the same in every schema.
+"""
+
+from __future__ import annotations
+
+from mulligan.stores.migration import Migration
+from mulligan.stores.postgres.functions_claim import CLAIM_FUNCTIONS
+from mulligan.stores.postgres.functions_write import WRITE_FUNCTIONS
+
+MAKE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {s}"
+# The journal of migrations itself. It is made before the first of them, and is the one table that can never change.
+JOURNAL = """
+CREATE TABLE IF NOT EXISTS {s}.migrations (
+  number integer PRIMARY KEY,
+  name text NOT NULL,
+  checksum text NOT NULL,
+  applied_at timestamptz NOT NULL DEFAULT now()
+)
+"""
+
+# The columns stand in the order of Job's fields; the last three are the store's own (due_us: the run_at
+# a job was last claimed by). JSON is kept as text, because it must come back byte for byte.
+# COLLATE "C" is the order of code points: that of every other store, and the same on every server whatever its locale.
+# A job is written three times in its life (insert, claim, settle), each time with other indexed values, so there are no heap-only
+# updates to make room for, but room in the page keeps the three versions of a row together. Vacuum must come by the number of dead
+# rows and not by the share of the table they are: a queue with ten million done jobs has the same turnover as an empty one.
+_JOBS = """
+CREATE TABLE {s}.jobs (
+  id text COLLATE "C" NOT NULL PRIMARY KEY,
+  queue text COLLATE "C" NOT NULL,
+  task text COLLATE "C" NOT NULL,
+  payload text COLLATE "C" NOT NULL,
+  policy text COLLATE "C" NOT NULL,
+  max_retries bigint,
+  priority integer NOT NULL,
+  lane text COLLATE "C" NOT NULL,
+  status text COLLATE "C" NOT NULL,
+  run_at_us bigint,
+  created_at_us bigint NOT NULL,
+  updated_at_us bigint NOT NULL,
+  finished_at_us bigint,
+  due_first_us bigint NOT NULL,
+  attempts bigint NOT NULL DEFAULT 0,
+  failures bigint NOT NULL DEFAULT 0,
+  crashes bigint NOT NULL DEFAULT 0,
+  snoozes bigint NOT NULL DEFAULT 0,
+  releases bigint NOT NULL DEFAULT 0,
+  generation bigint NOT NULL DEFAULT 1,
+  timeout_us bigint,
+  max_age_us bigint,
+  fence bigint NOT NULL DEFAULT 0,
+  claim_id text COLLATE "C",
+  settle_id text COLLATE "C",
+  lease_owner text COLLATE "C",
+  lease_expires_at_us bigint,
+  last_delay_us bigint,
+  last_error text COLLATE "C",
+  result_json text COLLATE "C",
+  schedule text COLLATE "C",
+  tick_us bigint,
+  unique_key text COLLATE "C",
+  concurrency_key text COLLATE "C",
+  fair_key text COLLATE "C",
+  tags text COLLATE "C" NOT NULL DEFAULT '[]',
+  trace text COLLATE "C",
+  cancel_requested boolean NOT NULL DEFAULT false,
+  ready boolean NOT NULL DEFAULT false,
+  claim_place bigint,
+  due_us bigint
+) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
+  autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)
+"""
+# Small tables with a high turnover.
+_HISTORY = """
+CREATE TABLE {s}.history (
+  job_id text COLLATE "C" NOT NULL,
+  seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+  record text COLLATE "C" NOT NULL,
+  PRIMARY KEY (job_id, seq)
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)
+"""
+_EVENTS = """
+CREATE TABLE {s}.events (
+  seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  body text COLLATE "C" NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)
+"""
+_QUEUES = """
+CREATE TABLE {s}.queues (
+  queue text COLLATE "C" NOT NULL PRIMARY KEY,
+  paused boolean NOT NULL,
+  reason text NOT NULL,
+  changed_by text NOT NULL,
+  updated_at_us bigint NOT NULL
+)
+"""
+_SCHEDULES = """
+CREATE TABLE {s}.schedules (
+  name text COLLATE "C" NOT NULL PRIMARY KEY,
+  job text COLLATE "C" NOT NULL,
+  interval_us bigint NOT NULL,
+  anchor_us bigint NOT NULL,
+  next_tick_us bigint NOT NULL,
+  missed text NOT NULL,
+  paused boolean NOT NULL,
+  updated_at_us bigint NOT NULL
+)
+"""
+_WORKERS = """
+CREATE TABLE {s}.workers (
+  id text COLLATE "C" NOT NULL PRIMARY KEY,
+  seen_at_us bigint NOT NULL,
+  body text COLLATE "C" NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)
+"""
+# The claim ids that took jobs within the last hour: a repeat of one must not take more.
+_CLAIMS = """
+CREATE TABLE {s}.claims (
+  claim_id text COLLATE "C" NOT NULL PRIMARY KEY,
+  at_us bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)
+"""
+# How many finished jobs a queue has, as deltas that are summed up and now and then put together: one row per queue that every settle
+# updated would let them wait for each other. The queue '' with status 'past' counts the writes that may have put a job behind the
+# floor of a claim (floors.py).
+_TALLIES = """
+CREATE TABLE {s}.tallies (
+  seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+  queue text COLLATE "C" NOT NULL,
+  status text COLLATE "C" NOT NULL,
+  jobs bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)
+"""
+
+_TABLES = Migration(
+    number=1,
+    name="jobs, history, events, queues, schedules, workers, claims, tallies",
+    statements=(
+        _JOBS,
+        # A pending job is in exactly one of these two. `ready` is set by a claim in the order of creation: without it such a claim
+        # would have to step over every job that waits for the future.
+        """CREATE INDEX jobs_due ON {s}.jobs (queue, lane, priority, run_at_us, id)
+           WHERE status = 'pending' AND NOT ready""",
+        """CREATE INDEX jobs_fifo ON {s}.jobs (queue, priority, created_at_us, id)
+           WHERE status = 'pending' AND ready""",
+        "CREATE INDEX jobs_lease ON {s}.jobs (lease_expires_at_us, id) WHERE status = 'processing'",
+        """CREATE UNIQUE INDEX jobs_unique ON {s}.jobs (queue, unique_key)
+           WHERE unique_key IS NOT NULL AND status IN ('pending', 'processing')""",
+        "CREATE INDEX jobs_finished ON {s}.jobs (status, finished_at_us, id) WHERE finished_at_us IS NOT NULL",
+        # What people look for by status is rare among the finished; the common case (done) pays nothing for it.
+        "CREATE INDEX jobs_rest ON {s}.jobs (status, id) WHERE status IN ('failed', 'cancelled')",
+        "CREATE INDEX jobs_schedule ON {s}.jobs (schedule, id) WHERE schedule IS NOT NULL",
+        _HISTORY,
+        _EVENTS,
+        _QUEUES,
+        _SCHEDULES,
+        _WORKERS,
+        _CLAIMS,
+        "CREATE INDEX claims_age ON {s}.claims (at_us)",
+        _TALLIES,
+        "CREATE INDEX tallies_past ON {s}.tallies (status) WHERE status = 'past'",
+    ),
+)
+_FUNCTIONS = Migration(number=2, name="claim, settle, insert, renew and what they need", statements=(*WRITE_FUNCTIONS, *CLAIM_FUNCTIONS))
+
+MIGRATIONS: tuple[Migration, ...] = (_TABLES, _FUNCTIONS)

@@ -1,0 +1,74 @@
+"""Storing jobs: new ones, and those of another store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from mulligan.core.contract import Inserted
+from mulligan.core.errors import StoreRejected
+from mulligan.core.job import HISTORY_MAX, Job, NewJob
+from mulligan.stores.redis.layout import blob, body_of, encode, extra_blob, new_body, run_of, state_of
+from mulligan.stores.redis.server import Server
+
+# A script blocks the server while it runs, so long lists go in portions. Each is written whole or not at all.
+PORTION_JOBS = 500
+RESTORE_JOBS = 50  # fewer, because they come with their histories
+PORTION_BYTES = 8 * 1024 * 1024
+
+
+async def insert(server: Server, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Stores new jobs; see Inserted for what a known id or a taken unique key answers."""
+    inserted: list[Inserted] = []
+    for portion in portions([new_row(job) for job in jobs]):
+        answer = await server.run("insert", encode(portion))
+        others = answer.values[0]
+        stand_ins = {place - 1: owner.decode() for place, owner in zip(others[::2], others[1::2], strict=True)}
+        for place, row in enumerate(portion):
+            owner = stand_ins.get(place)
+            inserted.append(Inserted(id=owner or row[0], created=owner is None, at_us=answer.now_us))
+    return inserted
+
+
+def new_row(job: NewJob) -> tuple[Any, ...]:
+    """A new job as lua/new.lua takes it; the body is last."""
+    return (job.id, job.queue, job.priority, job.delay_us, job.eta_us, job.unique_key, blob(new_body(job)))
+
+
+def portions(rows: Sequence[tuple[Any, ...]], jobs_max: int = PORTION_JOBS) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows in their order, in lists that are bounded in length and size. The last value of a row counts for its size."""
+    portion: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        if portion and (len(portion) >= jobs_max or size + _size(row) > PORTION_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(row)
+        size += _size(row)
+    if portion:
+        yield portion
+
+
+def _size(row: tuple[Any, ...]) -> int:
+    body: msgspec.Raw = row[-1]
+    return memoryview(body).nbytes
+
+
+async def restore(server: Server, jobs: Sequence[Job]) -> list[bool]:
+    """Stores jobs of another store as they were there; False for an id that is there already."""
+    stored: list[bool] = []
+    for portion in portions([_whole_row(job) for job in jobs], RESTORE_JOBS):
+        answer = await server.run("restore", encode([(row[0], row[1], row[4], row[2], row[3]) for row in portion]))
+        taken, flags = answer.values
+        if taken:
+            job_id = portion[taken - 1][0]
+            raise StoreRejected(f"job {job_id} is alive, and its unique key belongs to another live job of its queue; end one of the two")
+        stored += [bool(flag) for flag in flags]
+    return stored
+
+
+def _whole_row(job: Job) -> tuple[Any, ...]:
+    history = [blob(run_of((record.ended_at_us or 0, msgspec.json.encode(record).decode()))) for record in job.history[-HISTORY_MAX:]]
+    return (job.id, blob(state_of(job)), extra_blob(job.last_error, job.result_json), history, blob(body_of(job)))

@@ -1,0 +1,27 @@
+-- ARGV[2]: id; ARGV[3..5]: its state, body and extra as they were read; ARGV[6]: its new state; ARGV[7]: extra; ARGV[8]: record;
+-- ARGV[9]: event. Sets a job that cannot be decoded to failed, if it is still as it was read. Answers 1 if it did.
+local id = ARGV[2]
+if (call('GET', STATE .. id) or '') ~= ARGV[3] or (call('GET', BODY .. id) or '') ~= ARGV[4]
+  or (call('GET', EXTRA .. id) or '') ~= ARGV[5] then
+  return answer(false, 0)
+end
+local row = row_of(id, ARGV[6])
+call('ZREM', LEASES, id)
+for _, lane in ipairs(LANES) do
+  for _, priority in ipairs(PRIORITIES) do
+    call('ZREM', due_key(row.queue, lane, priority), id)
+    call('ZREM', ready_key(row.queue, lane, priority), id)
+  end
+end
+even_when_full()
+call('SET', EXTRA .. id, ARGV[7])
+call('RPUSH', HISTORY .. id, pack(now, ARGV[8]))
+call('LTRIM', HISTORY .. id, -50, -1)
+call('ZADD', IDS, '0', id)
+call('SADD', prefix .. 'names', row.queue)
+row.finished, row.updated = now, now
+touch(row)
+flush()
+log(ARGV[9])
+write_log()
+return answer(true, 1)

@@ -1,0 +1,123 @@
+"""Settling: one script call for a batch. Successes of different jobs take a short way; see lua/finish.lua and lua/settle.lua."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from mulligan.core.change import Change, Dead, Held, Verdict
+from mulligan.core.events import STORED_KINDS, events_of
+from mulligan.core.job import Status
+from mulligan.stores.redis.layout import blob, counts_of, encode, extra_blob, run_of
+from mulligan.stores.redis.server import Server
+
+PORTION = 500  # changes in one script; it blocks the server while it runs
+PORTION_CHARS = 8 * 1024 * 1024
+_event_encode = msgspec.json.Encoder().encode
+
+
+async def settle(server: Server, changes: Sequence[Change]) -> list[Verdict]:
+    """Applies each change whose guard holds, in order; the others are refused, one by one."""
+    verdicts: list[Verdict] = []
+    for portion in portions(changes):
+        verdicts += await _finish(server, portion) or await _judge(server, portion)
+    return verdicts
+
+
+def portions(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
+    """The changes in their order, in lists that are bounded in length and in the size of their results."""
+    start = size = 0
+    for at, change in enumerate(changes):
+        grows_by = len(change.result_json or "")
+        if at - start >= PORTION or (size and size + grows_by > PORTION_CHARS):
+            yield changes[start:at]
+            start, size = at, 0
+        size += grows_by
+    if start < len(changes):
+        yield changes[start:]
+
+
+def is_plain(changes: Sequence[Change]) -> bool:
+    """Whether a batch is nothing but successes of different jobs: they leave no record and no stored event."""
+    for change in changes:
+        if change.cause != "success" or change.status != "done" or change.record is not None or type(change.guard) is not Held:
+            return False
+    return len({change.job_id for change in changes}) == len(changes)
+
+
+async def _finish(server: Server, changes: Sequence[Change]) -> list[Verdict]:
+    """The verdicts on successes that were all held; none, and nothing written, if it is another kind of batch."""
+    if not is_plain(changes):
+        return []
+    rows: list[Any] = []
+    for change in changes:
+        extra = extra_blob(change.error, change.result_json)
+        counts = counts_of(change.failures, change.crashes, change.snoozes, change.releases, change.generation)
+        part = run_of((change.lane, change.generation, counts, change.settle_id, change.last_delay_us, extra is not False))
+        rows += (change.job_id, change.guard.fence, change.attempts, blob(part), extra)  # type: ignore[union-attr] # is_plain has looked
+    answer = await server.run("finish", encode(rows))
+    if not answer.values[0]:
+        return []
+    now_us = answer.now_us
+    return [
+        Verdict(job_id=change.job_id, applied=True, status="done", fence=change.guard.fence, at_us=now_us)  # type: ignore[union-attr]
+        for change in changes
+    ]
+
+
+async def _judge(server: Server, changes: Sequence[Change]) -> list[Verdict]:
+    answer = await server.run("settle", encode([_row_of(change) for change in changes]))
+    flat = answer.values[0]
+    exceptions = {flat[i] - 1: flat[i + 1 : i + 6] for i in range(0, len(flat), 6)}
+    return [_verdict(change, exceptions.get(place), answer.now_us) for place, change in enumerate(changes)]
+
+
+def _row_of(change: Change) -> tuple[Any, ...]:
+    guard = change.guard
+    kind, value = ("dead", guard.generation) if isinstance(guard, Dead) else ("held" if isinstance(guard, Held) else "lapsed", guard.fence)
+    record = change.record
+    return (
+        change.job_id,
+        kind,
+        value,
+        change.settle_id,
+        change.status,
+        change.lane,
+        change.attempts,
+        change.generation,
+        counts_of(change.failures, change.crashes, change.snoozes, change.releases, change.generation),
+        False if change.last_delay_us is None else change.last_delay_us,
+        change.delay_us,
+        extra_blob(change.error, change.result_json),
+        False if record is None else _event_encode(record).decode(),
+        _events(change, change.status),
+        _events(change, "cancelled") if change.status == "pending" else False,
+        _events(change, None)[0] if kind == "held" else False,
+    )
+
+
+def _events(change: Change, status: Status | None) -> list[str]:
+    """The events to be logged should the change end so (None: refused). The log's reader fills in what only the verdict knows."""
+    if change.cause == "success" and status is not None:
+        return []  # kept by no log
+    verdict = Verdict(job_id=change.job_id, applied=status is not None, status=status)
+    return [_event_encode(event).decode() for event in events_of(change, verdict) if event.kind in STORED_KINDS]
+
+
+def _verdict(change: Change, exception: Sequence[Any] | None, now_us: int) -> Verdict:
+    if exception is None:
+        fence = 0 if isinstance(change.guard, Dead) else change.guard.fence
+        run_at_us = now_us + change.delay_us if change.status == "pending" else None
+        return Verdict(job_id=change.job_id, applied=True, status=change.status, fence=fence, run_at_us=run_at_us, at_us=now_us)
+    status, fence, run_at_us, reason, applied = exception
+    return Verdict(
+        job_id=change.job_id,
+        applied=bool(applied),
+        status=status.decode() or None,
+        fence=fence,
+        run_at_us=None if run_at_us < 0 else run_at_us,
+        reason=reason.decode(),
+        at_us=now_us,
+    )

@@ -1,0 +1,264 @@
+"""The Redis store: one app's jobs on one server. Every call is one script, which runs whole or not at all.
+
+new → open → closed, and open again; see network/store.py. The work itself is in the modules named after it, and in lua/.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
+
+import redis.asyncio as driver
+from redis.asyncio.client import PubSub
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from mulligan.core.change import Change, Grip, Verdict, check_writable
+from mulligan.core.clock import Clock
+from mulligan.core.contract import (
+    Ask,
+    CancelAnswer,
+    Claimed,
+    Found,
+    Inserted,
+    Promise,
+    Query,
+    QueueState,
+    Renewal,
+    Stats,
+    WorkerInfo,
+)
+from mulligan.core.errors import BadSetting, IllegalMove, MulliganError
+from mulligan.core.events import Event
+from mulligan.core.job import Job, NewJob, Status
+from mulligan.core.schedule import Schedule, Tick
+from mulligan.stores.network.store import NetworkStore
+from mulligan.stores.redis import claim, durability, eventlog, find, insert, leases, opening, repair, settings, settle, stats, wake
+from mulligan.stores.redis.faults import translated
+from mulligan.stores.redis.losses import Losses
+from mulligan.stores.redis.server import Server
+from mulligan.stores.redis.url import Address
+
+
+class RedisStore(NetworkStore):
+    """Jobs of one app in one Redis (or Valkey). Usable from any event loop and any thread of the process that opened it."""
+
+    def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
+        super().__init__(address.url, address.where, clock=clock, timeout_s=address.timeout_s)
+        self._address = address
+        self._losses = Losses(address.where)
+        self._server: Server | None = None
+        self._spreading = asyncio.Lock()  # of the home loop
+        self._first_ear: PubSub | None = None  # stands before the store is open, so that no listener can miss a hint
+
+    # -- Connecting ---------------------------------------------------------------------------------------------------
+
+    async def _connect(self) -> None:
+        if self._server is not None:
+            return
+        self._losses.begin()
+        self._spreading = asyncio.Lock()
+        client = self._client()
+        self._server = Server(client, self._address.app, self._clock, self._losses)
+        await opening.open_keys(self._server, self._address)
+        with contextlib.suppress(RedisError, OSError):  # hints are only hints; why there are none is told by `_subscribe`
+            self._first_ear = await wake.subscribed(client, self._channel)
+
+    async def is_set_up(self) -> bool:
+        """Whether the app's keys have been made; asked of a store that is not open, on the caller's loop. Changes nothing."""
+        client = self._client()
+        try:
+            return await self._deadline(opening.is_set_up(client, self._address.app), self._timeout_s)
+        finally:
+            await client.aclose()
+
+    def _client(self) -> driver.Redis:
+        try:
+            pool = driver.BlockingConnectionPool.from_url(
+                self._address.driver_url,
+                max_connections=self._address.connections + 1,  # one hears the hints
+                timeout=None,  # the deadline of the call counts
+                socket_connect_timeout=self._timeout_s,
+                socket_timeout=None,
+                socket_keepalive=True,
+                retry=Retry(NoBackoff(), 0),  # what may be repeated is decided by the store
+            )
+            return driver.Redis.from_pool(pool)
+        except (ValueError, RedisError) as problem:
+            raise BadSetting(f"{self.url} is not a Redis URL: {type(problem).__name__}") from None
+
+    async def _disconnect(self) -> None:
+        server, self._server = self._server, None
+        ear, self._first_ear = self._first_ear, None
+        if ear is not None:
+            await wake.end(ear)
+        if server is not None:
+            async with self._spreading:  # a hint under way would otherwise open a connection behind our back
+                await server.client.aclose()
+
+    def _abandon(self) -> list[object]:
+        left: list[object] = [self._server, self._first_ear]
+        self._server = self._first_ear = None
+        return left
+
+    def _translated(self, problem: Exception) -> MulliganError:
+        return translated(problem, self._where)
+
+    async def _subscribe(self, heard: Callable[[], None]) -> None:
+        ear, self._first_ear = self._first_ear, None
+        if ear is None:
+            ear = await wake.subscribed(self._db.client, self._channel)
+            heard()
+        await wake.hear(ear, heard)
+
+    async def _spread(self) -> None:
+        async with self._spreading:
+            if self._server is not None:
+                await self._server.client.publish(self._channel, b"")
+
+    async def _insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        return await insert.insert(self._db, jobs)
+
+    @property
+    def _channel(self) -> str:
+        return f"{self._db.prefix}hints"
+
+    @property
+    def _db(self) -> Server:
+        if self._server is None:
+            raise IllegalMove("this store is closed: await store.open() first")
+        return self._server
+
+    # -- Jobs: claim, renew, settle -----------------------------------------------------------------------------------
+
+    async def now_us(self) -> int:
+        """The store's time."""
+        return (await self._call(lambda: self._db.run("clock"))).now_us
+
+    async def claim(self, claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed:
+        """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
+        if total <= 0 or not asks:
+            return Claimed(jobs=[], now_us=await self.now_us(), next_due_us=None)
+        return await self._call(lambda: claim.claim(self._db, claim_id, owner, asks, total, lease_us))
+
+    async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
+        """Lengthens the leases that are still held, and notes that the worker lives."""
+        return await self._call(lambda: leases.renew(self._db, grips, lease_us, worker))
+
+    async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
+        """Applies each change whose guard holds, in order; the others are refused, one by one."""
+        for change in changes:
+            check_writable(change)
+        verdicts = await self._call(lambda: settle.settle(self._db, changes))
+        if any(verdict.status == "pending" and verdict.applied for verdict in verdicts):
+            self.announce()
+        return verdicts
+
+    # -- Jobs: sweeping, cancelling, reading, removing ----------------------------------------------------------------
+
+    async def overdue(self, limit: int) -> list[Job]:
+        """Processing jobs whose lease has ended, the oldest end first. Takes nothing over; quarantines what cannot be decoded."""
+        return await self._call(lambda: leases.overdue(self._db, limit))
+
+    async def request_cancel(self, ids: Sequence[str]) -> list[CancelAnswer]:
+        """Cancels pending jobs at once, and asks the holders of processing ones to stop."""
+        return await self._call(lambda: leases.request_cancel(self._db, ids))
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        """The jobs with their histories, in the order of the ids; None where there is no such job."""
+        return await self._call(lambda: find.get(self._db, ids))
+
+    async def restore(self, jobs: Sequence[Job]) -> list[bool]:
+        """Stores jobs of another store as they were there, with their histories; False for an id that is there already."""
+        answers = await self._call(lambda: insert.restore(self._db, jobs))
+        self.announce()
+        return answers
+
+    async def find(self, query: Query, limit: int, after: str | None = None) -> Found:
+        """One page of the jobs that match, newest first."""
+        find.check_limit(limit)
+        return await self._call(lambda: find.find(self._db, query, limit, after))
+
+    async def stats(self) -> Stats:
+        """Every queue that has jobs or a stored setting, counted."""
+        return await self._call(lambda: stats.stats(self._db))
+
+    async def prune(self, status: Status, older_than_us: int, limit: int) -> int:
+        """Removes jobs that came to rest long enough ago, oldest first; returns how many."""
+        find.check_prunable(status)
+        return await self._call(lambda: find.prune(self._db, status, older_than_us, limit))
+
+    # -- Queues, schedules, workers -----------------------------------------------------------------------------------
+
+    async def set_queue(self, queue: str, *, paused: bool, reason: str = "", by: str = "") -> QueueState:
+        """Stores a queue's settings."""
+        state, changed = await self._call(lambda: settings.set_queue(self._db, queue, paused, reason, by))
+        if changed and not paused:
+            self.announce()
+        return state
+
+    async def queue_states(self) -> list[QueueState]:
+        """All stored queue settings, by name."""
+        return await self._call(lambda: settings.queue_states(self._db))
+
+    async def put_schedule(self, schedule: Schedule) -> Schedule:
+        """Stores a schedule; one of the same name and interval goes on from where it stands."""
+        return await self._call(lambda: settings.put_schedule(self._db, schedule))
+
+    async def set_schedule_paused(self, name: str, paused: bool) -> bool:
+        """Pauses or resumes a schedule; False if there is none of that name."""
+        return await self._call(lambda: settings.set_schedule_paused(self._db, name, paused))
+
+    async def remove_schedule(self, name: str) -> bool:
+        """Removes a schedule, not the jobs it made; False if there is none of that name."""
+        return await self._call(lambda: settings.remove_schedule(self._db, name), repeat=False)
+
+    async def schedules(self) -> list[Schedule]:
+        """All schedules, by name."""
+        return await self._call(lambda: settings.schedules(self._db))
+
+    async def fire(self, ticks: Sequence[Tick]) -> list[bool]:
+        """Moves each schedule that still stands where the tick expects it, and inserts the tick's job in the same script."""
+        answers = await self._call(lambda: settings.fire(self._db, ticks), repeat=False)
+        if any(answers):
+            self.announce()
+        return answers
+
+    async def workers(self) -> list[WorkerInfo]:
+        """The workers that reported themselves within the last hour, by id."""
+        return await self._call(lambda: leases.workers(self._db))
+
+    # -- Events, and the server itself --------------------------------------------------------------------------------
+
+    async def record_events(self, events: Sequence[Event]) -> None:
+        """Appends events to the log."""
+        await self._call(lambda: eventlog.record_events(self._db, events), repeat=False)
+
+    async def read_events(self, after_seq: int, limit: int) -> list[Event]:
+        """The events after a place in the log, oldest first."""
+        return await self._call(lambda: eventlog.read_events(self._db, after_seq, limit))
+
+    async def promise(self) -> Promise:
+        """What the server can keep with the settings it runs under, and what it has lost."""
+        return await self._call(self._promise)
+
+    async def _promise(self) -> Promise:
+        facts = await durability.read_facts(self._db.client)
+        return durability.promise_of(facts, self._address.durability, await opening.stored_losses(self._db))
+
+    async def describe(self) -> dict[str, object]:
+        """What there is to know about the server, for `mulligan doctor`."""
+        session = self._opened()
+        facts = await self._call(lambda: opening.describe(self._db, self._address))
+        trouble = session.hints.trouble
+        return {**facts, "hints": f"off: {trouble}" if trouble else "on"}
+
+    async def repair(self) -> dict[str, int]:
+        """Mends the indexes and tallies after keys were removed or edited by hand; says how much of what was mended."""
+        return await repair.repair(self._db, self._call)
+
+    async def forget_losses(self) -> None:
+        """Clears the notes of lost data, once somebody has seen them."""
+        await self._call(lambda: opening.forget_losses(self._db))

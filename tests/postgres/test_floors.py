@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import psycopg
+
+from mulligan.core.clock import ManualClock
+from mulligan.core.contract import Ask
+from mulligan.stores.postgres import PostgresStore
+from mulligan.stores.postgres.floors import FULL_EVERY_US, LAG_US, Floors
+from tests.builders import ask, claim, done, new_job
+from tests.postgres.conftest import Raw
+
+DEAD = 20_000
+LINE = ("q", "fresh", 0)
+ENTRIES = "SELECT coalesce(sum(idx_tup_read), 0) FROM pg_stat_user_indexes WHERE relid = '{s}.jobs'::regclass AND indexrelname = 'jobs_due'"
+
+
+def entries_read(raw: Raw) -> int:
+    """How many entries of the index of due jobs were read since the beginning, by anybody who has reported it."""
+    raw.run("SELECT pg_stat_clear_snapshot()")
+    [[entries]] = raw.rows(ENTRIES)
+    return int(entries)
+
+
+async def flushed(store: PostgresStore) -> None:
+    """Lets the store's connections end: a session reports what it has read at the latest then."""
+    await store._call(lambda: store._db.pool.shrink())
+
+
+async def test_pinned_dead_rows_do_not_slow_a_claim(store: PostgresStore, raw: Raw, server_url: str, clock: ManualClock) -> None:
+    """While a forgotten transaction keeps dead entries alive, claims begin where the line was taken to, and do not cross them."""
+    await store.insert([new_job() for _ in range(DEAD)])
+    with psycopg.connect(server_url) as forgotten:
+        forgotten.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        forgotten.execute("SELECT 1 FROM pg_class LIMIT 1").fetchone()
+        raw.run("UPDATE {s}.jobs SET status = 'done', run_at_us = NULL, finished_at_us = 1")
+        clock.advance(1)
+        await store.insert([new_job() for _ in range(50)])
+        await flushed(store)
+        start = entries_read(raw)
+        await claim(store, ask(), total=5)
+        await flushed(store)
+        without = entries_read(raw) - start
+        for _ in range(2):  # the floor comes into use with the second one
+            clock.advance(LAG_US / 1e6)
+            await claim(store, ask(), total=5)
+        await claim(store, ask(), total=5)  # made without, as one is now and then
+        await flushed(store)
+        start = entries_read(raw)
+        taken = await claim(store, ask(), total=5)
+        await flushed(store)
+        beneath = entries_read(raw) - start
+        assert len(taken.jobs) == 5
+        assert without > DEAD
+        assert beneath < DEAD / 100
+
+
+async def test_a_job_behind_the_floor_is_served_first(store: PostgresStore, clock: ManualClock) -> None:
+    """A job that is stored with a time in the past comes next, as on every store, although claims begin further on."""
+    await store.insert([new_job() for _ in range(50)])
+    for _ in range(3):
+        await claim(store, ask(), total=5)
+        clock.advance(1.1)
+    assert store._floors.of([ask()]) == [0]  # now and then one is made without
+    assert store._floors.of([ask()]) != [0]
+    late = new_job(eta_us=clock.now_us() - 60_000_000)
+    await store.insert([late])
+    [first, _] = (await claim(store, ask(), total=2)).jobs
+    assert first.id == late.id
+
+
+async def test_a_job_of_a_slow_transaction_is_served_first(store: PostgresStore, server_url: str, clock: ManualClock) -> None:
+    """A job that was inserted in somebody's transaction long before its commit is not left behind."""
+    late = new_job()
+    with psycopg.connect(server_url) as connection:
+        store.insert_in(connection, [late])
+        clock.advance(1)
+        await store.insert([new_job() for _ in range(50)])
+        for _ in range(3):
+            await claim(store, ask(), total=5)
+            clock.advance(1.1)
+        assert store._floors.of([ask()]) == [0]  # now and then one is made without
+        assert store._floors.of([ask()]) != [0]
+    [first] = (await claim(store, ask(), total=1)).jobs
+    assert first.id == late.id
+
+
+async def test_a_requeued_claim_of_another_process_is_found_again(store: PostgresStore, raw: Raw, clock: ManualClock) -> None:
+    """A row that comes back behind the floor by hand is served after at most the time between two claims without floors."""
+    await store.insert([new_job() for _ in range(50)])
+    [old, *others] = (await claim(store, ask(), total=5)).jobs
+    await store.settle([done(job) for job in others])
+    clock.advance(1.5)
+    await claim(store, ask(), total=5)
+    raw.run("UPDATE {s}.jobs SET status = 'pending', run_at_us = 1 WHERE id = %s", (old.id,))
+    clock.advance(FULL_EVERY_US / 1e6)
+    seen = [job.id for _ in range(2) for job in (await claim(store, ask(), total=5)).jobs]
+    assert old.id in seen
+
+
+def floors_at(asks: list[Ask] | None = None) -> Floors:
+    """Floors that have learnt of one line, and use what they learnt first."""
+    floors = Floors()
+    for number, reached in enumerate((500, 900, 950)):
+        floors.learn(1_000_000 + number * LAG_US, 0, {LINE: reached})
+    return floors
+
+
+def test_a_floor_is_used_only_when_it_is_old_enough() -> None:
+    """What a claim has just learnt does not bind the next one; what it learnt a while ago does."""
+    floors = Floors()
+    floors.learn(1_000_000, 0, {LINE: 500})
+    assert floors.of([ask()]) == [0]
+    floors.learn(1_000_000 + LAG_US, 0, {LINE: 900})
+    assert floors.of([ask()]) == [0]  # at least one lag has to pass after it was learnt, however soon the next promotion comes
+    floors.learn(1_000_000 + 2 * LAG_US, 0, {LINE: 950})
+    floors.of([ask()])  # made without, as one is now and then
+    assert floors.of([ask()]) == [500]
+    assert floors.of([ask(lane="retry")]) == [0]
+
+
+def test_a_clock_that_goes_back_drops_the_floors() -> None:
+    """After a step back, due jobs may have earlier times than those that were taken."""
+    floors = floors_at()
+    floors.learn(1, 0, {})
+    assert floors.of([ask()]) == [0]
+
+
+def test_another_count_drops_the_floors() -> None:
+    """Somebody has put a job behind them."""
+    floors = floors_at()
+    floors.learn(1_000_001 + 2 * LAG_US, 1, {})
+    assert floors.of([ask()]) == [0]
+
+
+def test_every_now_and_then_a_claim_has_no_floor() -> None:
+    """One claim is made without, the next one has its floor again."""
+    floors = floors_at()
+    floors.of([ask()])
+    floors.learn(1_000_000 + 2 * LAG_US + FULL_EVERY_US, 0, {})
+    assert floors.of([ask()]) == [0]
+    assert floors.of([ask()]) == [900]
