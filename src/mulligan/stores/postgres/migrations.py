@@ -9,7 +9,7 @@ from mulligan.stores.migration import Migration
 from mulligan.stores.postgres.database import Database, Transaction, in_schema
 from mulligan.stores.postgres.schema import JOURNAL, MAKE_SCHEMA, MIGRATIONS
 
-# Asked of the catalogue itself: to_regclass may answer from a cache of this session that is older than the lock we waited for.
+# Asked of the catalogue itself: to_regclass may answer from a cache of this connection that is older than the lock we waited for.
 _JOURNAL_EXISTS = """
 SELECT EXISTS (SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE n.nspname = $1 AND c.relname = 'migrations')
 """

@@ -30,7 +30,7 @@ BLOCKING_S = 60  # a transaction that is open for longer is worth a word
 
 
 async def promise(database: Database) -> Promise:
-    """What an acknowledged write survives, from the settings as this session sees them."""
+    """What an acknowledged write survives, from the settings as this connection sees them."""
     settings = await _settings(database)
     unlogged = int((await database.row(_UNLOGGED, database.schema))[0])
     standbys = settings.get("synchronous_standby_names", "")
