@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import QueueStats, RunningJob, Store
 from tests.builders import (
@@ -126,3 +128,28 @@ async def test_counts_add_up_to_the_jobs(store: Store, clock: ManualClock) -> No
         for one in state["stats"].queues
     )
     assert total == len(state["jobs"]) == 30
+
+
+async def test_a_job_that_moves_while_it_is_counted_is_counted_once(store: Store) -> None:
+    """Figures are of one moment: who is claimed and put back, again and again, is in exactly one place of each answer."""
+    await store.insert([new_job() for _ in range(5)])
+    await store.settle([retry(job) for job in (await claim(store)).jobs])
+    counting = True
+
+    async def move() -> None:
+        while counting:
+            await store.settle([retry(job) for job in (await claim(store, ask(lane="retry"))).jobs])
+
+    async def counted() -> set[int]:
+        seen = set()
+        for _ in range(60):
+            [queue] = (await store.stats()).queues
+            seen.add(queue.retry_ready + queue.processing)
+        return seen
+
+    mover = asyncio.create_task(move())
+    try:
+        assert await counted() == {5}
+    finally:
+        counting = False
+        await mover

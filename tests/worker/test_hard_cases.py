@@ -95,7 +95,6 @@ def test_a_bug_on_the_way_to_an_outcome_strands_no_job(backend: str, tmp_path: P
         async def work() -> None:
             pass
 
-        handle = await work.enqueue()
         async with stage.worker(concurrency=1, lease=3) as worker:
             real = worker.executor._decide
 
@@ -106,6 +105,7 @@ def test_a_bug_on_the_way_to_an_outcome_strands_no_job(backend: str, tmp_path: P
                 return real(*arguments)
 
             monkeypatch.setattr(worker.executor, "_decide", broken)
+            handle = await work.enqueue()
             await handle.result(timeout=10)
         assert (await handle.job()).crashes == 1
 

@@ -98,11 +98,6 @@ class Database:
             again = raw.find(query, fields, hint=hint, limit=limit, sort=list(sort) or None)
             return [_decoded(bytes(doc.raw)) for doc in await again.to_list()]
 
-    async def count(self, query: Mapping[str, Any], hint: str) -> int:
-        """How many jobs there are of a kind that an index alone can tell."""
-        answer = await self.plain.command("count", self.jobs.name, query=query, hint=hint)
-        return int(answer["n"])
-
 
 def _decoded(raw: bytes) -> Doc:
     try:

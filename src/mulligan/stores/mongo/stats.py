@@ -2,111 +2,128 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any
+
+from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import OperationFailure
 
 from mulligan.core.contract import QueueStats, RunningJob, Stats
 from mulligan.core.job import LANES, STATUSES
 from mulligan.stores.mongo.database import Database, Doc
 from mulligan.stores.mongo.schema import ANY_TEXT, ANY_TIME, DUE, FIFO, LEASE, REST
 
-T = TypeVar("T")
-_AT_ONCE = 4  # so that a look at the figures does not take all connections
+_NO_SNAPSHOT = 246  # collections or indexes were made a moment ago: there is no earlier state of them to read
+_ATTEMPTS = 5
 
 
 async def stats(database: Database) -> Stats:
-    """Every queue that has jobs or a stored setting, counted."""
-    now_us = await database.now_us()
-    queues: dict[str, dict[str, Any]] = {}
-    for doc in await database.queues.find({}, {"paused": 1}).to_list():
-        queues[doc["_id"]] = {"paused": doc.get("paused") is True}
-    # The parts are read one after the other, while jobs move from one to the next. Those that run are counted before and after those that
-    # wait, so that one that goes back to waiting in between is not missed by both; `drain` would take the queue for empty.
-    before: dict[str, dict[str, Any]] = {}
-    await _count_running(database, now_us, before)
-    lines = await _places(database, "line", DUE)
-    await _some_at_once([_count_line(database, line, now_us, queues) for line in lines])
-    await _count_marked(database, now_us, queues)
-    await _count_running(database, now_us, queues)
-    for queue, figures in before.items():
-        if figures.get("processing", 0) > queues.setdefault(queue, {}).get("processing", 0):
-            queues[queue].update(figures)
-    await _some_at_once([_count_rest(database, place, queues) for place in await _places(database, "rest", REST)])
-    return Stats(now_us=now_us, queues=[QueueStats(queue=queue, **queues[queue]) for queue in sorted(queues)])
+    """Every queue that has jobs or a stored setting, counted.
+
+    All parts are read from one snapshot. Read one after the other from what is there, a job that is claimed and put back meanwhile
+    could be missed by each of them, and `drain` would take the queue for empty.
+    """
+    for attempt in range(_ATTEMPTS):
+        async with database.client.start_session(snapshot=True) as session:
+            try:
+                return await Count(database, session, await database.now_us()).stats()
+            except OperationFailure as error:
+                if error.code != _NO_SNAPSHOT or attempt == _ATTEMPTS - 1:
+                    raise
+            await database.confirm()  # what comes after is a later state
+    raise AssertionError("the last attempt returns or raises")
 
 
-async def _places(database: Database, field: str, hint: str) -> list[str]:
-    """The different texts an index begins with; the server skips from one to the next."""
-    found = await database.rows(database.jobs, [{"$match": {field: ANY_TEXT}}, {"$group": {"_id": f"${field}"}}], hint=hint)
-    return [str(doc["_id"]) for doc in found]
+class Count:
+    """One count of everything, in one snapshot."""
 
+    def __init__(self, database: Database, session: AsyncClientSession, now_us: int) -> None:
+        self._database = database
+        self._session = session
+        self._now_us = now_us
+        self._queues: dict[str, dict[str, Any]] = {}
 
-async def _some_at_once(work: Sequence[Coroutine[Any, Any, None]]) -> None:
-    gate = asyncio.Semaphore(_AT_ONCE)
+    async def stats(self) -> Stats:
+        """Counts, and gives the answer."""
+        for doc in await self._database.queues.find({}, {"paused": 1}, session=self._session).to_list():
+            self._of(doc["_id"])["paused"] = doc.get("paused") is True
+        for line in await self._places("line", DUE):
+            await self._count_line(line)
+        await self._count_marked()
+        await self._count_running()
+        for place in await self._places("rest", REST):
+            await self._count_rest(place)
+        queues = [QueueStats(queue=queue, **figures) for queue, figures in sorted(self._queues.items())]
+        return Stats(now_us=self._now_us, queues=queues)
 
-    async def one(part: Coroutine[Any, Any, None]) -> None:
-        async with gate:
-            await part
+    def _of(self, queue: str) -> dict[str, Any]:
+        return self._queues.setdefault(queue, {})
 
-    await asyncio.gather(*(one(part) for part in work))
+    async def _rows(self, pipeline: list[Doc], hint: str) -> list[Doc]:
+        return await self._database.rows(self._database.jobs, pipeline, hint=hint, session=self._session)
 
+    async def _places(self, field: str, hint: str) -> list[str]:
+        """The different texts an index begins with; the server skips from one to the next."""
+        return [str(doc["_id"]) for doc in await self._rows([{"$match": {field: ANY_TEXT}}, {"$group": {"_id": f"${field}"}}], hint)]
 
-async def _count_line(database: Database, line: str, now_us: int, queues: dict[str, dict[str, Any]]) -> None:
-    lane, _, rest = line.partition(" ")
-    queue = rest.partition(" ")[2]
-    if lane not in LANES:
-        return  # a lane that a damaged document invents has no place among the figures
-    figures = queues.setdefault(queue, {})
-    for name, part, limit_name in (("ready", {"$lte": now_us}, "oldest_ready_us"), ("later", {"$gt": now_us}, "next_due_us")):
-        query = {"line": line, "run_at_us": part}
-        jobs = await database.count(query, DUE)
-        _add(figures, f"{lane}_{name}", jobs)
-        if jobs:
-            first = await database.jobs.find_one(query, {"_id": 0, "run_at_us": 1}, sort=[("run_at_us", 1)], hint=DUE)
-            _lower(figures, limit_name, None if first is None else int(first["run_at_us"]))
+    async def _number(self, query: Doc, hint: str) -> int:
+        """How many there are; the index alone can tell."""
+        rows = await self._rows([{"$match": query}, {"$count": "jobs"}], hint)
+        return int(rows[0]["jobs"]) if rows else 0
 
+    async def _count_line(self, line: str) -> None:
+        lane, _, rest = line.partition(" ")
+        if lane not in LANES:
+            return  # a lane that a damaged document invents has no place among the figures
+        figures = self._of(rest.partition(" ")[2])
+        for name, part, limit_name in (
+            ("ready", {"$lte": self._now_us}, "oldest_ready_us"),
+            ("later", {"$gt": self._now_us}, "next_due_us"),
+        ):
+            query = {"line": line, "run_at_us": part}
+            jobs = await self._number(query, DUE)
+            _add(figures, f"{lane}_{name}", jobs)
+            if jobs:
+                order: list[Doc] = [{"$match": query}, {"$sort": {"run_at_us": 1}}, {"$limit": 1}, {"$project": {"_id": 0, "run_at_us": 1}}]
+                _lower(figures, limit_name, (await self._rows(order, DUE))[0]["run_at_us"])
 
-async def _count_marked(database: Database, now_us: int, queues: dict[str, dict[str, Any]]) -> None:
-    ready = {"$lte": ["$run_at_us", now_us]}
-    group = {
-        "_id": {"line": "$fifo_line", "lane": "$lane", "ready": ready},
-        "jobs": {"$sum": 1},
-        "first_us": {"$min": "$run_at_us"},
-    }
-    for doc in await database.rows(database.jobs, [{"$match": {"fifo_line": ANY_TEXT}}, {"$group": group}], hint=FIFO):
-        place = doc["_id"]
-        if place.get("lane") in LANES:
-            figures = queues.setdefault(place["line"].partition(" ")[2], {})
-            _add(figures, f"{place['lane']}_{'ready' if place['ready'] else 'later'}", doc["jobs"])
-            _lower(figures, "oldest_ready_us" if place["ready"] else "next_due_us", doc["first_us"])
+    async def _count_marked(self) -> None:
+        ready = {"$lte": ["$run_at_us", self._now_us]}
+        group = {
+            "_id": {"line": "$fifo_line", "lane": "$lane", "ready": ready},
+            "jobs": {"$sum": 1},
+            "first_us": {"$min": "$run_at_us"},
+        }
+        for doc in await self._rows([{"$match": {"fifo_line": ANY_TEXT}}, {"$group": group}], FIFO):
+            place = doc["_id"]
+            if place.get("lane") in LANES:
+                figures = self._of(place["line"].partition(" ")[2])
+                _add(figures, f"{place['lane']}_{'ready' if place['ready'] else 'later'}", doc["jobs"])
+                _lower(figures, "oldest_ready_us" if place["ready"] else "next_due_us", doc["first_us"])
 
+    async def _count_running(self) -> None:
+        """Reads the jobs that run: there are never more than all workers together have slots."""
+        longest: Doc = {name: f"${name}" for name in ("_id", "task", "failures", "crashes", "lane", "updated_at_us")}
+        group = {
+            "_id": "$queue",
+            "jobs": {"$sum": 1},
+            "stuck": {"$sum": {"$cond": [{"$lte": ["$lease_expires_at_us", self._now_us]}, 1, 0]}},
+            "longest": {"$top": {"sortBy": {"updated_at_us": 1, "_id": 1}, "output": longest}},
+        }
+        for doc in await self._rows([{"$match": {"lease_expires_at_us": ANY_TIME}}, {"$group": group}], LEASE):
+            job = doc["longest"]
+            current = RunningJob(
+                job_id=str(job["_id"]),
+                task=str(job.get("task")),
+                retry_count=int(job.get("failures", 0)) + int(job.get("crashes", 0)),
+                is_retry=job.get("lane") == "retry",
+                since_us=int(job.get("updated_at_us", 0)),
+            )
+            self._of(str(doc["_id"])).update(processing=doc["jobs"], stuck=doc["stuck"], current_job=current)
 
-async def _count_running(database: Database, now_us: int, queues: dict[str, dict[str, Any]]) -> None:
-    """Reads the jobs that run: there are never more than all workers together have slots."""
-    longest: Doc = {name: f"${name}" for name in ("_id", "task", "failures", "crashes", "lane", "updated_at_us")}
-    group = {
-        "_id": "$queue",
-        "jobs": {"$sum": 1},
-        "stuck": {"$sum": {"$cond": [{"$lte": ["$lease_expires_at_us", now_us]}, 1, 0]}},
-        "longest": {"$top": {"sortBy": {"updated_at_us": 1, "_id": 1}, "output": longest}},
-    }
-    for doc in await database.rows(database.jobs, [{"$match": {"lease_expires_at_us": ANY_TIME}}, {"$group": group}], hint=LEASE):
-        job = doc["longest"]
-        current = RunningJob(
-            job_id=str(job["_id"]),
-            task=str(job.get("task")),
-            retry_count=int(job.get("failures", 0)) + int(job.get("crashes", 0)),
-            is_retry=job.get("lane") == "retry",
-            since_us=int(job.get("updated_at_us", 0)),
-        )
-        queues.setdefault(str(doc["_id"]), {}).update(processing=doc["jobs"], stuck=doc["stuck"], current_job=current)
-
-
-async def _count_rest(database: Database, place: str, queues: dict[str, dict[str, Any]]) -> None:
-    status, _, queue = place.partition(" ")
-    if status in STATUSES:
-        _add(queues.setdefault(queue, {}), status, await database.count({"rest": place}, REST))
+    async def _count_rest(self, place: str) -> None:
+        status, _, queue = place.partition(" ")
+        if status in STATUSES:
+            _add(self._of(queue), status, await self._number({"rest": place}, REST))
 
 
 def _add(figures: dict[str, Any], name: str, jobs: int) -> None:
