@@ -6,12 +6,14 @@ import logging
 
 import pytest
 
-from mulligan.core.events import SUCCESS_KINDS, Event, claim_event, start_event, success_events
+from mulligan.core.events import SUCCESS_KINDS, Event, RowKind
 from mulligan.observe.bus import EventBus
 from mulligan.observe.log import LogWriter
 from mulligan.observe.metrics import Metrics
 
-ROWS = [(1_000 + number, f"job-{number}", "q" if number % 3 else "other", "work", "w", 1, 1, 500 * number) for number in range(10)]
+ROWS = [
+    ("succeeded", 1_000 + number, f"job-{number}", "q" if number % 3 else "other", "work", "w", 1, 1, 500 * number) for number in range(10)
+]
 
 
 def published(*, listening: bool) -> tuple[list[Event], list[Event], dict[str, object]]:
@@ -21,8 +23,8 @@ def published(*, listening: bool) -> tuple[list[Event], list[Event], dict[str, o
     if listening:
         bus.subscribe(heard.append, ["LOCK_RELEASE", "COMPLETED"])
     bus.publish([Event(kind="ENQUEUED", at_us=1, queue="q")])
-    bus.publish_rows(("CLAIM_SUCCESS",), claim_event, [row[:7] for row in ROWS])
-    bus.publish_rows(SUCCESS_KINDS, success_events, ROWS)
+    bus.publish_rows([("claimed", *row[1:8]) for row in ROWS])
+    bus.publish_rows(ROWS)
     return heard, bus.recent(100), metrics.snapshot()
 
 
@@ -38,15 +40,22 @@ def test_rows_and_events_are_the_same_to_whoever_looks() -> None:
     assert counted["execution"]["count"] == 10  # type: ignore[index]
 
 
-def test_no_event_is_made_that_nobody_wants() -> None:
-    """Without a listener `make` is not called until somebody looks."""
-    bus, made = EventBus(), list[int]()
+def noted_bus() -> tuple[EventBus, list[int]]:
+    """A bus with one kind of row, and the rows that were made into events."""
+    made = list[int]()
 
     def make(number: int) -> tuple[Event]:
         made.append(number)
         return (Event(kind="PROCESSING", at_us=number),)
 
-    bus.publish_rows(("PROCESSING",), make, [(1,), (2,)])
+    return EventBus(row_kinds={"a start": RowKind(("PROCESSING",), make)}), made
+
+
+def test_no_event_is_made_that_nobody_wants() -> None:
+    """Without a listener `make` is not called until somebody looks."""
+    bus, made = noted_bus()
+    bus.publish_rows([("a start", 1), ("a start", 2)])
+    bus.publish_rows([])
     assert made == []
     assert [event.at_us for event in bus.recent(10)] == [1, 2]
     assert made == [1, 2]
@@ -54,17 +63,12 @@ def test_no_event_is_made_that_nobody_wants() -> None:
 
 def test_a_listener_of_another_kind_changes_nothing_and_one_that_leaves_neither() -> None:
     """Only those who listen to one of the kinds cause events to be made; after they left, none are made."""
-    bus, made, heard = EventBus(), list[int](), list[Event]()
-
-    def make(number: int) -> tuple[Event]:
-        made.append(number)
-        return (Event(kind="PROCESSING", at_us=number),)
-
+    (bus, made), heard = noted_bus(), list[Event]()
     bus.subscribe(heard.append, ["FAILED"])
     leave = bus.subscribe(heard.append, ["PROCESSING"])
-    bus.publish_rows(("PROCESSING",), make, [(1,)])
+    bus.publish_rows([("a start", 1)])
     leave()
-    bus.publish_rows(("PROCESSING",), make, [(2,)])
+    bus.publish_rows([("a start", 2)])
     assert (made, [event.at_us for event in heard]) == ([1], [1])
 
 
@@ -72,10 +76,10 @@ def test_the_log_listens_to_plain_starts_only_where_details_are_wanted(caplog: p
     """A fresh job's start has a line at the level DEBUG, and costs nothing above it."""
     bus, writer = EventBus(), LogWriter()
     bus.subscribe(writer.on_event, writer.kinds, listens_to_rows=writer.listens_to_rows)
-    row = (1, "job-1", "q", "work", "w", 1, 1)
+    row = ("started", 1, "job-1", "q", "work", "w", 1, 1)
     with caplog.at_level(logging.INFO, "mulligan.jobs"):
-        bus.publish_rows(("PROCESSING",), start_event, [row])
+        bus.publish_rows([row])
         assert caplog.text == ""
     with caplog.at_level(logging.DEBUG, "mulligan.jobs"):
-        bus.publish_rows(("PROCESSING",), start_event, [row])
+        bus.publish_rows([row])
         assert "Processing regular job: work job-1" in caplog.text

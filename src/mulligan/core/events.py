@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple, get_args
 
 import msgspec
 
@@ -71,7 +72,7 @@ def events_of(change: Change, verdict: Verdict) -> list[Event]:
     """The events of one settled change, in their order; for a refused one, the lost lease."""
     row = success_row(change, verdict)
     if row is not None:
-        return list(success_events(*row))
+        return list(success_events(*row[1:]))
     guard = change.guard
     common: dict[str, Any] = {
         "at_us": verdict.at_us,
@@ -94,23 +95,41 @@ def events_of(change: Change, verdict: Verdict) -> list[Event]:
     return events
 
 
-# What most events are about, as rows: made into events only where somebody listens or looks (observe/bus).
+# What most events are about, as rows of plain values: made into events only where somebody listens or looks (observe/bus). The first
+# value names the kind of row, and all but it are what `make` is called with.
+class RowKind(NamedTuple):
+    """What a row stands for."""
+
+    kinds: tuple[EventKind, ...]  # of its events
+    make: Callable[..., Sequence[Event]]
+
+
 SUCCESS_KINDS: tuple[EventKind, ...] = ("COMPLETED", "LOCK_RELEASE")
-SuccessRow = tuple[int, str, str, str, str, int, int, int]  # when, job, queue, task, worker, fence, attempt, how long it ran
+Row = tuple[Any, ...]  # its name, when, job, queue, task, worker, fence, attempt; of a success also how long it ran
 
 
-def success_row(change: Change, verdict: Verdict) -> SuccessRow | None:
+def success_row(change: Change, verdict: Verdict) -> Row | None:
     """The row of a change that is a plain success; None for any other."""
     guard = change.guard
     if change.cause != "success" or not verdict.applied or isinstance(guard, Dead):
         return None
-    return (verdict.at_us, change.job_id, change.queue, change.task, change.worker, guard.fence, change.attempts, change.ran_us)
+    return (
+        "succeeded",
+        verdict.at_us,
+        change.job_id,
+        change.queue,
+        change.task,
+        change.worker,
+        guard.fence,
+        change.attempts,
+        change.ran_us,
+    )
 
 
 def success_events(
     at_us: int, job_id: str, queue: str, task: str, worker: str, fence: int, attempt: int, ran_us: int
 ) -> tuple[Event, Event]:
-    """The events of such a row."""
+    """The events of one job that succeeded."""
     about: dict[str, Any] = {"at_us": at_us, "job_id": job_id, "queue": queue, "task": task, "worker": worker, "fence": fence}
     return (
         Event(kind="COMPLETED", attempt=attempt, ran_us=ran_us, **about),
@@ -126,6 +145,13 @@ def claim_event(at_us: int, job_id: str, queue: str, task: str, worker: str, fen
 def start_event(at_us: int, job_id: str, queue: str, task: str, worker: str, fence: int, attempt: int) -> tuple[Event]:
     """The event of one fresh job that starts."""
     return (Event(kind="PROCESSING", at_us=at_us, job_id=job_id, queue=queue, task=task, worker=worker, fence=fence, attempt=attempt),)
+
+
+ROW_KINDS: dict[str, RowKind] = {
+    "claimed": RowKind(("CLAIM_SUCCESS",), claim_event),
+    "started": RowKind(("PROCESSING",), start_event),
+    "succeeded": RowKind(SUCCESS_KINDS, success_events),
+}
 
 
 def _steps(change: Change, verdict: Verdict) -> list[tuple[EventKind, dict[str, Any]]]:

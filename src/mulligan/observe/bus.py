@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
-from mulligan.core.events import EVENT_KINDS, Event, EventKind
+from mulligan.core.events import EVENT_KINDS, ROW_KINDS, Event, EventKind, Row, RowKind
 
 RING_MAX = 10_000
 Subscriber = Callable[[Event], None]
-Row = tuple[Any, ...]
-Make = Callable[..., Sequence[Event]]  # the events of one row
 log = logging.getLogger("mulligan.bus")
 
 
@@ -35,8 +33,9 @@ class EventBus:
     made at once, and nothing is different.
     """
 
-    def __init__(self, ring_max: int = RING_MAX) -> None:
-        self._ring: deque[Event | tuple[Make, Row]] = deque(maxlen=ring_max)
+    def __init__(self, ring_max: int = RING_MAX, row_kinds: Mapping[str, RowKind] = ROW_KINDS) -> None:
+        self._ring: deque[Event | Row] = deque(maxlen=ring_max)
+        self._row_kinds = row_kinds
         self._subscribers: dict[str, tuple[Subscriber, ...]] = dict.fromkeys(EVENT_KINDS, ())
         self._ears: dict[str, tuple[Callable[[], bool], ...]] = dict.fromkeys(EVENT_KINDS, ())  # whether each listens to rows now
         self._meters: dict[str, tuple[Meter, ...]] = dict.fromkeys(EVENT_KINDS, ())
@@ -53,14 +52,17 @@ class EventBus:
                 except Exception:
                     log.exception("an event subscriber failed on %s", event.kind)
 
-    def publish_rows(self, kinds: Sequence[EventKind], make: Make, rows: Sequence[Row]) -> None:
-        """Publishes the events that `make` makes of each row; all have these kinds."""
+    def publish_rows(self, rows: Sequence[Row]) -> None:
+        """Publishes the events of rows that are all of one kind (core/events)."""
+        if not rows:
+            return
+        kinds, make = self._row_kinds[rows[0][0]]
         for kind in kinds:
             for is_listening in self._ears[kind]:
                 if is_listening():
-                    self.publish([event for row in rows for event in make(*row)])
+                    self.publish([event for row in rows for event in make(*row[1:])])
                     return
-        self._ring.extend([(make, row) for row in rows])
+        self._ring.extend(rows)
         for kind in kinds:
             for meter in self._meters[kind]:
                 meter.on_rows(kind, rows)
@@ -91,6 +93,9 @@ class EventBus:
 
     def recent(self, limit: int = 100, *, kind: EventKind | None = None, job_id: str | None = None) -> list[Event]:
         """The newest events that match, oldest first."""
-        events = (event for entry in tuple(self._ring) for event in ((entry,) if isinstance(entry, Event) else entry[0](*entry[1])))
+        events = (event for entry in tuple(self._ring) for event in self._events_of(entry))
         matching = [event for event in events if (kind is None or event.kind == kind) and (job_id is None or event.job_id == job_id)]
         return matching[-limit:] if limit > 0 else []
+
+    def _events_of(self, entry: Event | Row) -> Sequence[Event]:
+        return (entry,) if isinstance(entry, Event) else self._row_kinds[entry[0]].make(*entry[1:])

@@ -27,6 +27,9 @@ COUNTED = {
 }
 
 
+_QUEUE, _RAN_US = 3, 8  # the places in a row
+
+
 class Timer:
     """A histogram of execution times."""
 
@@ -68,14 +71,14 @@ class Metrics:
         self.execution = Timer()
 
     def on_rows(self, kind: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Many events of one kind at once, as rows (core/events): the third value is the queue, the last of a success how long it ran."""
+        """Many events of one kind at once, as rows (core/events)."""
         name = COUNTED[kind]
-        for queue, number in Counter([row[2] for row in rows]).items():
+        for queue, number in Counter([row[_QUEUE] for row in rows]).items():
             self.by_queue.setdefault(queue, Counter())[name] += number
         self.totals[name] += len(rows)
         if kind == "COMPLETED":
             for row in rows:
-                self.execution.observe(row[7] / SECOND_US)
+                self.execution.observe(row[_RAN_US] / SECOND_US)
 
     def on_event(self, event: Event) -> None:
         """One event."""

@@ -86,31 +86,36 @@ def decide(
     started_at_us: int | None = None,
 ) -> Change:
     """The change that the outcome of one claim (or an operator's wish) makes to its job."""
-    if type(outcome) is Succeeded:  # the hot path: nothing to weigh, nothing to record
-        return Change(
-            job_id=job.id,
-            queue=job.queue,
-            task=job.task,
-            guard=Held(job.fence),
-            settle_id=settle_id,
-            cause="success",
-            status="done",
-            lane=job.lane,
-            attempts=job.attempts,
-            failures=job.failures,
-            crashes=job.crashes,
-            snoozes=job.snoozes,
-            releases=job.releases,
-            generation=job.generation,
-            result_json=outcome.result_json,
-            worker=worker,
-            ran_us=0 if started_at_us is None else max(0, signals.now_us - started_at_us),
-        )
+    if type(outcome) is Succeeded:
+        return success(job, outcome, signals.now_us, settle_id=settle_id, worker=worker, started_at_us=started_at_us)
     case = Case(job, policy.filled(), max(signals.now_us, job.read_at_us), rng)
     fate = _FATES[type(outcome)](case, outcome)
     by = outcome.by or worker if isinstance(outcome, Requeued) else worker
     change = _change(job, fate, _guard(job, outcome), settle_id, by, started_at_us)
     return change if started_at_us is None else msgspec.structs.replace(change, ran_us=max(0, signals.now_us - started_at_us))
+
+
+def success(job: Job, outcome: Succeeded, now_us: int, *, settle_id: str, worker: str = "", started_at_us: int | None = None) -> Change:
+    """The change of a success: there is nothing to weigh, and nothing to record."""
+    return Change(
+        job_id=job.id,
+        queue=job.queue,
+        task=job.task,
+        guard=Held(job.fence),
+        settle_id=settle_id,
+        cause="success",
+        status="done",
+        lane=job.lane,
+        attempts=job.attempts,
+        failures=job.failures,
+        crashes=job.crashes,
+        snoozes=job.snoozes,
+        releases=job.releases,
+        generation=job.generation,
+        result_json=outcome.result_json,
+        worker=worker,
+        ran_us=0 if started_at_us is None else max(0, now_us - started_at_us),
+    )
 
 
 def _change(job: Job, fate: Fate, guard: Guard, settle_id: str, worker: str, started_at_us: int | None) -> Change:

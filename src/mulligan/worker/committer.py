@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from mulligan.core.change import Change, Verdict
 from mulligan.core.contract import Store
 from mulligan.core.errors import StoreError
-from mulligan.core.events import SUCCESS_KINDS, events_of, success_events, success_row
+from mulligan.core.events import events_of, success_row
 from mulligan.observe.bus import EventBus
 from mulligan.worker.health import StoreHealth
 from mulligan.worker.run import Run
@@ -156,7 +156,7 @@ class Committer:
             if row is not None:
                 rows.append(row)
         if len(rows) == len(batch):
-            self._bus.publish_rows(SUCCESS_KINDS, success_events, rows)
+            self._bus.publish_rows(rows)
         else:
             pairs = zip(batch, verdicts, strict=True)
             self._bus.publish([event for (change, _), verdict in pairs for event in events_of(change, verdict)])

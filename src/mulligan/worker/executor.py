@@ -22,12 +22,12 @@ from mulligan.core.clock import SECOND_US
 from mulligan.core.codec import encode_result
 from mulligan.core.contract import Signals
 from mulligan.core.errors import BadPayload, Fail, JobSignal
-from mulligan.core.events import Event, EventKind, start_event
+from mulligan.core.events import Event
 from mulligan.core.job import Job
 from mulligan.core.outcome import CancelObeyed, Expired, Outcome, Raised, Released, Succeeded, Unstorable
 from mulligan.observe.bus import EventBus
 from mulligan.policy.classify import classify
-from mulligan.policy.decide import decide
+from mulligan.policy.decide import decide, success
 from mulligan.policy.error_info import reported
 from mulligan.policy.retry import RetryPolicy
 from mulligan.worker.committer import Committer
@@ -36,14 +36,13 @@ from mulligan.worker.perform import Performer, ThreadAbandoned, Undecodable
 from mulligan.worker.policies import Policies
 from mulligan.worker.registry import Registry, TaskDef
 from mulligan.worker.run import Holdings, Run, StopReason
-from mulligan.worker.store_time import StoreTime
+from mulligan.worker.store_time import StoreTime, loop_time
 from mulligan.worker.threads import JobInterrupted
 
 log = logging.getLogger("mulligan.executor")
 UNKNOWN_TASK_DELAY_US = 30 * SECOND_US
 TURNS_PER_YIELD = 32  # jobs a slot may run back to back before the other loops get a turn
 CLOSE_MAX_S = 5.0  # for handlers that ignored one cancellation to obey the last
-_START: tuple[EventKind, ...] = ("PROCESSING",)
 UNKNOWN_TASKS_MAX = 100  # names kept for status; stored data must not grow this process
 
 
@@ -87,6 +86,7 @@ class Executor:
         self._closing = False
         self._settle_numbers = itertools.count(1)  # with the worker's name, which is never reused, an id of its own for each change
         self._timer: asyncio.TimerHandle | None = None
+        self._loop_time: Callable[[], float] = float  # the loop is known when there are jobs
         self.running = 0  # jobs in a slot that the committer has not accepted yet
         self.busy = 0  # slots taken: running, or held through a short backoff
         self.accepted = 0  # outcomes handed over so far, for the fetcher's sense of pace
@@ -104,6 +104,7 @@ class Executor:
 
     def accept(self, jobs: Sequence[Job]) -> None:
         """Takes claimed jobs, in the order in which they shall start."""
+        self._loop_time = loop_time()
         for job in jobs:
             run = Run(job)
             self._holdings.add(run)
@@ -225,7 +226,8 @@ class Executor:
 
     async def _execute(self, run: Run) -> None:
         """One job, from its slot to the committer: resolve, perform, decide, submit."""
-        outcome = await self._outcome(run)
+        task = self._begun(run)
+        outcome = await self._perform(run, task) if isinstance(task, TaskDef) else task
         if outcome is None:  # the lease is another's now: nothing of this run may be written
             self._holdings.drop(run)
             self.busy -= 1
@@ -238,7 +240,8 @@ class Executor:
         if not run.holds_slot:
             self.busy -= 1
 
-    async def _outcome(self, run: Run) -> Outcome | None:
+    def _begun(self, run: Run) -> TaskDef | Outcome | None:
+        """The task whose handler is to be called now; else what becomes of a run that does not start."""
         job = run.job
         task = self._registry.get(job.task)
         if run.stop is not None:
@@ -257,12 +260,11 @@ class Executor:
                           fence=job.fence, attempt=job.attempts, detail={"is_retry": True})  # fmt: skip
             self._bus.publish((event,))
         else:
-            row = (now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts)
-            self._bus.publish_rows(_START, start_event, (row,))
+            self._bus.publish_rows((("started", now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts),))
         if job.timeout_us is not None:
-            run.deadline = asyncio.get_running_loop().time() + job.timeout_us / SECOND_US
+            run.deadline = self._loop_time() + job.timeout_us / SECOND_US
             self._watch(run.deadline)
-        return await self._perform(run, task)
+        return task
 
     async def _perform(self, run: Run, task: TaskDef) -> Outcome | None:
         """Runs the handler and says what came of it. Nothing a handler does may escape from here."""
@@ -326,13 +328,16 @@ class Executor:
 
     def _decide(self, run: Run, outcome: Outcome) -> Change:
         now_us = self._time.now_us()
+        settle_id = f"{self._worker}#{next(self._settle_numbers)}"
+        if type(outcome) is Succeeded:  # most of all outcomes, and no policy has to be asked
+            return success(run.job, outcome, now_us, settle_id=settle_id, worker=self._worker, started_at_us=run.started_at_us)
         return decide(
             run.job,
             outcome,
             self._policy(run.job),
             Signals(now_us=now_us),
             self._rng,
-            settle_id=f"{self._worker}#{next(self._settle_numbers)}",
+            settle_id=settle_id,
             worker=self._worker,
             started_at_us=run.started_at_us,
         )

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import Claimed, Listener, Store
 from mulligan.core.errors import StoreError
-from mulligan.core.events import Event, claim_event
+from mulligan.core.events import Event
 from mulligan.core.ids import new_id
 from mulligan.core.job import Job
 from mulligan.observe.bus import EventBus
@@ -143,8 +143,8 @@ class Fetcher:
         batch = {"jobs": len(jobs), "claim_id": jobs[0].claim_id}
         self._bus.publish([Event(kind="CLAIM_START", at_us=now_us, worker=self._worker, detail=batch)])
         worker = self._worker
-        rows = [(now_us, job.id, job.queue, job.task, worker, job.fence, job.attempts) for job in jobs]
-        self._bus.publish_rows(("CLAIM_SUCCESS",), claim_event, rows)
+        rows = [("claimed", now_us, job.id, job.queue, job.task, worker, job.fence, job.attempts) for job in jobs]
+        self._bus.publish_rows(rows)
 
     async def _sleep(self, claimed: Claimed) -> None:
         assert self._listener is not None

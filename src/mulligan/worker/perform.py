@@ -69,8 +69,8 @@ class Performer:
     def _new_threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._threads_max, thread_name_prefix="mulligan-handler")
 
-    async def call(self, task: TaskDef, context: Context) -> Any:
-        """Runs the handler to its end and gives its return value; whatever it raises goes through."""
+    def call(self, task: TaskDef, context: Context) -> Awaitable[Any]:
+        """The handler's run, to be awaited to its end: its return value, or whatever it raises."""
         try:
             payload = decode_payload(context.job.payload)
         except BadPayload as problem:
@@ -78,10 +78,10 @@ class Performer:
         assert task.function is not None
         arguments = [context, *payload.args] if task.wants_context else payload.args
         if self._middleware:
-            return await self._through_middleware(task, context, arguments, payload.kwargs)
+            return self._through_middleware(task, context, arguments, payload.kwargs)
         if task.is_async:
-            return await in_own_context(task.function(*arguments, **payload.kwargs), contextvars.copy_context())
-        return await self._in_thread(functools.partial(task.function, *arguments, **payload.kwargs), context)
+            return in_own_context(task.function(*arguments, **payload.kwargs), contextvars.copy_context())
+        return self._in_thread(functools.partial(task.function, *arguments, **payload.kwargs), context)
 
     async def _through_middleware(self, task: TaskDef, context: Context, arguments: list[Any], kwargs: dict[str, Any]) -> Any:
         function = task.function

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
 from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import Ask, Claimed
+from mulligan.core.job import LANES
 from mulligan.stores.postgres.database import Database
 from mulligan.stores.postgres.floors import Floors, Line
 from mulligan.stores.postgres.rows import COLUMNS, decode, salvage
@@ -14,11 +16,16 @@ from mulligan.stores.postgres.rows import COLUMNS, decode, salvage
 CLAIM_MEMORY_US = 3_600 * SECOND_US  # how long a claim_id that took jobs is known
 READY_MAX = 5_000  # due jobs that one claim in the order of creation marks at most
 
-_PLACE, _FROM_US = len(COLUMNS), len(COLUMNS) + 1
-_ID, _NOW, _NEXT_DUE, _BUMPS = (COLUMNS.index(name) for name in ("id", "created_at_us", "run_at_us", "fence"))
-CLAIM = (
-    f"SELECT {', '.join(COLUMNS)}, claim_place, due_us FROM {{s}}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)"
-)
+_ID, _QUEUE, _LANE, _PRIORITY, _CREATED = (COLUMNS.index(name) for name in ("id", "queue", "lane", "priority", "created_at_us"))
+# What every claimed job has or lacks is not sent. In the places of the two times it cannot have comes what its order needs.
+_STATUS, _CLAIM_ID, _DUE, _PLACE = (COLUMNS.index(name) for name in ("status", "claim_id", "run_at_us", "finished_at_us"))
+_SENT = {"status": "NULL", "claim_id": "NULL", "run_at_us": "due_us", "finished_at_us": "claim_place"}
+_NOW, _NEXT_DUE, _BUMPS = _CREATED, _DUE, COLUMNS.index("fence")  # of the row that has no id
+_AGE_AND_ID, _DUE_AND_ID = operator.itemgetter(_CREATED, _ID), operator.itemgetter(_DUE, _ID)
+CLAIM = f"""
+SELECT {", ".join(_SENT.get(name, name) for name in COLUMNS)}
+FROM {{s}}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
+"""
 
 
 async def claim(database: Database, floors: Floors, claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed:
@@ -44,23 +51,37 @@ async def claim(database: Database, floors: Floors, claim_id: str, owner: str, a
     )
     answer = next(row for row in rows if row[_ID] is None)
     now_us: int = answer[_NOW]
-    taken = sorted((row for row in rows if row[_ID] is not None), key=lambda row: row[_PLACE] or 0)
+    taken = _in_order(asks, [list(row) for row in rows if row[_ID] is not None])
     floors.learn(now_us, answer[_BUMPS], {} if unusual else _reached(asks, taken))
+    for values in taken:
+        values[_STATUS], values[_CLAIM_ID], values[_DUE], values[_PLACE] = "processing", claim_id, None, None
     jobs = decode(taken, now_us)
     if jobs is None:
         jobs = await salvage(database, taken, now_us)
     return Claimed(jobs=jobs, now_us=now_us, next_due_us=answer[_NEXT_DUE])
 
 
-def _reached(asks: Sequence[Ask], taken: Sequence[Any]) -> dict[Line, int]:
+def _in_order(asks: Sequence[Ask], taken: Sequence[list[Any]]) -> list[list[Any]]:
+    """The rows in the order of their asks, and within an ask in the order that it wants. Unusual asks have left the place in the rows."""
+    lines: dict[Line, list[list[Any]]] = {}
+    for row in taken:
+        lines.setdefault((row[_QUEUE], row[_LANE], row[_PRIORITY]), []).append(row)
+    ordered: list[list[Any]] = []
+    for ask in asks:
+        lanes = LANES if ask.lane is None else (ask.lane,)
+        found = [row for lane in lanes for row in lines.pop((ask.queue, lane, ask.priority), ())]
+        found.sort(key=_AGE_AND_ID if ask.order == "created_at" else _DUE_AND_ID)
+        ordered += found
+    ordered += [row for line in lines.values() for row in line]  # of a repeat with other asks
+    if any(row[_PLACE] is not None for row in ordered):
+        ordered.sort(key=lambda row: row[_PLACE] or 0)
+    return ordered
+
+
+def _reached(asks: Sequence[Ask], taken: Sequence[list[Any]]) -> dict[Line, int]:
     """Up to which run_at each line was taken. A line that is served in the order of creation has no such mark."""
     lines: set[Line] = {(ask.queue, ask.lane, ask.priority) for ask in asks if ask.order == "run_at"}
-    reached: dict[Line, int] = {}
-    for row in taken:
-        line = (row["queue"], row["lane"], row["priority"])
-        if row[_FROM_US] is not None and line in lines:
-            reached[line] = row[_FROM_US]
-    return reached
+    return {line: row[_DUE] for row in taken if row[_DUE] is not None and (line := (row[_QUEUE], row[_LANE], row[_PRIORITY])) in lines}
 
 
 def _is_unusual(asks: Sequence[Ask]) -> bool:

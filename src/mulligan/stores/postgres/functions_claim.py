@@ -1,11 +1,12 @@
 """Claiming inside the server: which jobs, in which order, and the write that takes them, in one round trip.
 
-`claim` answers rows of the table of jobs, in any order: `claim_place` is their place. One more row, without an id, has the time of
-the call as created_at_us, the next due time as run_at_us, and the counter of writes into the past as fence.
+`claim` answers rows of the table of jobs, in any order; claim.py knows the right one. One more row, without an id, has the time of
+the call as created_at_us, the next due time as due_us, and the counter of writes into the past as fence.
 
 The common asks (a lane in the order of run_at, a queue in the order of creation) are counted along their index, the total is shared
-out (`allot`), and each ask locks what it may take; a row that another claimer has locked is passed over. Rare ones (asks that overlap,
-marked jobs met in the order of run_at) are listed in full first, and their rows are then locked one by one.
+out (`allot`), and each ask locks what it may take; a row that another claimer has locked is passed over. Where only one line has due
+jobs, there is nothing to count or to share. Rare asks (those that overlap, marked jobs met in the order of run_at) are listed in full
+first, and their rows are then locked one by one; `claim_place` keeps their order.
 
 Rows that were locked are written by their place in the table (ctid): a join by id could also be made the wrong way round, through the
 whole table, if an estimate of its size is old. A row that was changed between the look and the lock has moved; it is passed over like
@@ -128,7 +129,7 @@ $$
 # Takes up to `most` jobs of one ask. Rows are locked in the order of the line, and never waited for.
 _TAKE = """
 CREATE FUNCTION {s}.take(at_us bigint, wanted_queue text, wanted_lane text, wanted_priority integer, is_by_age boolean, floor_us bigint,
-  most bigint, new_claim_id text, new_owner text, lease_us bigint, first_place bigint)
+  most bigint, new_claim_id text, new_owner text, lease_us bigint)
 RETURNS SETOF {s}.jobs LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
@@ -137,24 +138,20 @@ BEGIN
     WITH due AS MATERIALIZED (
       SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND d.ready AND d.queue = wanted_queue
         AND d.priority = wanted_priority AND (wanted_lane IS NULL OR d.lane = wanted_lane) AND d.run_at_us <= at_us
-      ORDER BY d.created_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED
-    ), line AS (SELECT due.tid, row_number() OVER () AS place FROM due)
+      ORDER BY d.created_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED)
     UPDATE {s}.jobs j SET status = 'processing', due_us = j.run_at_us, run_at_us = NULL, ready = false, fence = j.fence + 1,
-      attempts = j.attempts + 1,
-      claim_id = new_claim_id, claim_place = first_place + line.place, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us,
+      attempts = j.attempts + 1, claim_id = new_claim_id, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us,
       updated_at_us = at_us
-    FROM line WHERE j.ctid = line.tid RETURNING j.*;
+    FROM due WHERE j.ctid = due.tid RETURNING j.*;
   ELSE
     RETURN QUERY
     WITH due AS MATERIALIZED (
       SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND NOT d.ready AND d.queue = wanted_queue AND d.lane = wanted_lane
         AND d.priority = wanted_priority AND d.run_at_us <= at_us AND d.run_at_us >= floor_us
-      ORDER BY d.run_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED
-    ), line AS (SELECT due.tid, row_number() OVER () AS place FROM due)
+      ORDER BY d.run_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED)
     UPDATE {s}.jobs j SET status = 'processing', due_us = j.run_at_us, run_at_us = NULL, fence = j.fence + 1, attempts = j.attempts + 1,
-      claim_id = new_claim_id, claim_place = first_place + line.place, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us,
-      updated_at_us = at_us
-    FROM line WHERE j.ctid = line.tid RETURNING j.*;
+      claim_id = new_claim_id, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us, updated_at_us = at_us
+    FROM due WHERE j.ctid = due.tid RETURNING j.*;
   END IF;
 END
 $$
@@ -196,7 +193,8 @@ DECLARE
   floors bigint[] := floors_us;
   available bigint[] := array_fill(0::bigint, ARRAY[cardinality(queues)]);
   takes bigint[];
-  got bigint[] := array_fill(0::bigint, ARRAY[cardinality(queues)]);
+  lively integer[] := '{}';
+  has_due boolean;
   planned bigint := 0;
   found_jobs bigint := 0;
   taken bigint;
@@ -237,38 +235,52 @@ BEGIN
     ELSE
       FOR i IN 1..asks LOOP
         IF queues[i] = ANY (paused) THEN
-          available[i] := 0;
-        ELSIF asks = 1 THEN
-          available[i] := total;
+          CONTINUE;
         ELSIF by_age[i] THEN
-          available[i] := (SELECT count(*) FROM (
+          has_due := EXISTS (
             SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND j.ready AND j.queue = queues[i] AND j.priority = priorities[i]
-              AND (lanes[i] IS NULL OR j.lane = lanes[i]) AND j.run_at_us <= at_us
-            ORDER BY j.created_at_us, j.id LIMIT total) AS n);
+              AND (lanes[i] IS NULL OR j.lane = lanes[i]) AND j.run_at_us <= at_us);
         ELSE
-          available[i] := (SELECT count(*) FROM (
+          has_due := EXISTS (
             SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.queue = queues[i] AND j.lane = lanes[i]
-              AND j.priority = priorities[i] AND j.run_at_us <= at_us AND j.run_at_us >= floors[i]
-            ORDER BY j.run_at_us, j.id LIMIT total) AS n);
+              AND j.priority = priorities[i] AND j.run_at_us <= at_us AND j.run_at_us >= floors[i]);
+        END IF;
+        IF has_due THEN
+          lively := lively || i;
+          available[i] := total;
         END IF;
       END LOOP;
+      IF cardinality(lively) > 1 THEN
+        FOREACH i IN ARRAY lively LOOP
+          IF by_age[i] THEN
+            available[i] := (SELECT count(*) FROM (
+              SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND j.ready AND j.queue = queues[i] AND j.priority = priorities[i]
+                AND (lanes[i] IS NULL OR j.lane = lanes[i]) AND j.run_at_us <= at_us
+              ORDER BY j.created_at_us, j.id LIMIT total) AS n);
+          ELSE
+            available[i] := (SELECT count(*) FROM (
+              SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.queue = queues[i] AND j.lane = lanes[i]
+                AND j.priority = priorities[i] AND j.run_at_us <= at_us AND j.run_at_us >= floors[i]
+              ORDER BY j.run_at_us, j.id LIMIT total) AS n);
+          END IF;
+        END LOOP;
+      END IF;
       takes := {s}.allot(total, guaranteed, available, queues, lanes);
       FOR i IN 1..asks LOOP
         CONTINUE WHEN takes[i] <= 0;
         planned := planned + takes[i];
         RETURN QUERY SELECT * FROM {s}.take(at_us, queues[i], lanes[i], priorities[i], by_age[i], floors[i], takes[i],
-          wanted_claim, new_owner, lease_us, i * 1000000000::bigint);
+          wanted_claim, new_owner, lease_us);
         GET DIAGNOSTICS taken = ROW_COUNT;
-        got[i] := taken;
         found_jobs := found_jobs + taken;
       END LOOP;
-      IF found_jobs < planned THEN
+      IF found_jobs < planned AND cardinality(lively) > 1 THEN
         -- Other claimers were quicker: whatever else is due may fill the rest.
         FOR i IN 1..asks LOOP
           EXIT WHEN found_jobs >= total;
           CONTINUE WHEN queues[i] = ANY (paused);
           RETURN QUERY SELECT * FROM {s}.take(at_us, queues[i], lanes[i], priorities[i], by_age[i], floors[i], total - found_jobs,
-            wanted_claim, new_owner, lease_us, i * 1000000000::bigint + got[i]);
+            wanted_claim, new_owner, lease_us);
           GET DIAGNOSTICS taken = ROW_COUNT;
           found_jobs := found_jobs + taken;
         END LOOP;
@@ -287,7 +299,7 @@ BEGIN
   answer.created_at_us := at_us;
   answer.fence := bumps;
   IF found_jobs < total THEN
-    answer.run_at_us := {s}.next_due(at_us, queues, paused);
+    answer.due_us := {s}.next_due(at_us, queues, paused);
   END IF;
   RETURN NEXT answer;
 END

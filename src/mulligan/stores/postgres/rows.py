@@ -45,11 +45,10 @@ def decode(rows: Sequence[Any], now_us: int) -> list[Job] | None:
     values = []
     try:
         for row in rows:
-            value = list(row[:WIDTH]) if len(row) > WIDTH else list(row)
+            value = [*row[:WIDTH], now_us]
             if value[_ERROR] is not None:
                 value[_ERROR] = _error_decoder.decode(value[_ERROR])
             value[_TAGS] = () if value[_TAGS] == "[]" else _tags_decoder.decode(value[_TAGS])
-            value.append(now_us)
             values.append(value)
         return msgspec.convert(values, list[Job])
     except (msgspec.ValidationError, msgspec.DecodeError):

@@ -21,53 +21,54 @@ CREATE TABLE IF NOT EXISTS {s}.migrations (
 )
 """
 
-# The columns stand in the order of Job's fields; the last three are the store's own (due_us: the run_at
-# a job was last claimed by). JSON is kept as text, because it must come back byte for byte.
+# Columns of a fixed length that are never null stand first, then those that indexes need: the server finds them without walking
+# through the texts. The last two are the store's own, like `ready` (due_us: the run_at a job was last claimed by). JSON is kept as
+# text, because it must come back byte for byte.
 # COLLATE "C" is the order of code points: that of every other store, and the same on every server whatever its locale.
 # A job is written three times in its life (insert, claim, settle), each time with other indexed values, so there are no heap-only
 # updates to make room for, but room in the page keeps the three versions of a row together. Vacuum must come by the number of dead
 # rows and not by the share of the table they are: a queue with ten million done jobs has the same turnover as an empty one.
 _JOBS = """
 CREATE TABLE {s}.jobs (
-  id text COLLATE "C" NOT NULL PRIMARY KEY,
-  queue text COLLATE "C" NOT NULL,
-  task text COLLATE "C" NOT NULL,
-  payload text COLLATE "C" NOT NULL,
-  policy text COLLATE "C" NOT NULL,
-  max_retries bigint,
-  priority integer NOT NULL,
-  lane text COLLATE "C" NOT NULL,
-  status text COLLATE "C" NOT NULL,
-  run_at_us bigint,
   created_at_us bigint NOT NULL,
   updated_at_us bigint NOT NULL,
-  finished_at_us bigint,
   due_first_us bigint NOT NULL,
+  fence bigint NOT NULL DEFAULT 0,
   attempts bigint NOT NULL DEFAULT 0,
   failures bigint NOT NULL DEFAULT 0,
   crashes bigint NOT NULL DEFAULT 0,
   snoozes bigint NOT NULL DEFAULT 0,
   releases bigint NOT NULL DEFAULT 0,
   generation bigint NOT NULL DEFAULT 1,
+  priority integer NOT NULL,
+  ready boolean NOT NULL DEFAULT false,
+  cancel_requested boolean NOT NULL DEFAULT false,
+  id text COLLATE "C" NOT NULL PRIMARY KEY,
+  queue text COLLATE "C" NOT NULL,
+  lane text COLLATE "C" NOT NULL,
+  status text COLLATE "C" NOT NULL,
+  run_at_us bigint,
+  lease_expires_at_us bigint,
+  finished_at_us bigint,
+  unique_key text COLLATE "C",
+  schedule text COLLATE "C",
+  task text COLLATE "C" NOT NULL,
+  payload text COLLATE "C" NOT NULL,
+  policy text COLLATE "C" NOT NULL,
+  max_retries bigint,
   timeout_us bigint,
   max_age_us bigint,
-  fence bigint NOT NULL DEFAULT 0,
   claim_id text COLLATE "C",
   settle_id text COLLATE "C",
   lease_owner text COLLATE "C",
-  lease_expires_at_us bigint,
   last_delay_us bigint,
   last_error text COLLATE "C",
   result_json text COLLATE "C",
-  schedule text COLLATE "C",
   tick_us bigint,
-  unique_key text COLLATE "C",
   concurrency_key text COLLATE "C",
   fair_key text COLLATE "C",
   tags text COLLATE "C" NOT NULL DEFAULT '[]',
   trace text COLLATE "C",
-  cancel_requested boolean NOT NULL DEFAULT false,
-  ready boolean NOT NULL DEFAULT false,
   claim_place bigint,
   due_us bigint
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
