@@ -10,7 +10,7 @@ from mulligan.core.ids import new_id
 from mulligan.stores.postgres import PostgresStore
 from mulligan.stores.postgres.claim import CLAIM, CLAIM_MEMORY_US, READY_MAX
 from mulligan.stores.postgres.database import Transaction
-from mulligan.stores.postgres.settle import SETTLE
+from mulligan.stores.postgres.settle import SETTLE, SETTLE_ALIKE
 from tests.builders import ask, new_job
 from tests.outages.drain import place
 from tests.postgres.conftest import Raw
@@ -94,8 +94,9 @@ async def fill(store: PostgresStore, raw: Raw, statistics: str) -> None:
 STATISTICS = ["fresh", "absent", "of a table that was nearly empty", "of an empty table", "of all pending", "of all done"]
 
 
+@pytest.mark.parametrize("are_alike", [True, False])
 @pytest.mark.parametrize("statistics", STATISTICS)
-async def test_claim_and_settle_read_only_what_they_take(real: PostgresStore, raw: Raw, statistics: str) -> None:
+async def test_claim_and_settle_read_only_what_they_take(real: PostgresStore, raw: Raw, statistics: str, are_alike: bool) -> None:
     """Whatever the statistics say, neither goes through the table, and each reads a few index entries per job of its batch."""
     await fill(real, raw, statistics)
     raw.run("ALTER TABLE {s}.jobs SET (autovacuum_enabled = true)")
@@ -107,9 +108,12 @@ async def test_claim_and_settle_read_only_what_they_take(real: PostgresStore, ra
     async def settle(transaction: Transaction) -> None:
         taken.sort(key=lambda row: row["id"])
         ids, fences = [row["id"] for row in taken], [row["fence"] for row in taken]
-        each = [[1] * BATCH, [None] * BATCH, ["1"] * BATCH, ["s"] * BATCH]
-        kind = [["processing"], ["done"], [None], ["fresh"], [1], [0], [0], [0], [0], [1], [None]]
-        row = await transaction.row(SETTLE, None, ids, fences, *each, *kind)
+        if are_alike:
+            row = await transaction.row(SETTLE_ALIKE, None, ids, ["1"] * BATCH, ["s"] * BATCH, "q", 1, "fresh", 1, 0, 0, 0, 0, 1, None)
+        else:
+            each = [[1] * BATCH, [None] * BATCH, ["1"] * BATCH, ["s"] * BATCH]
+            kind = [["processing"], ["done"], [None], ["fresh"], [1], [0], [0], [0], [0], [1], [None]]
+            row = await transaction.row(SETTLE, None, ids, fences, *each, *kind)
         assert row["written"] == BATCH
 
     claimed = await work_of(real, claim)
