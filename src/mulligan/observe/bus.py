@@ -36,6 +36,7 @@ class EventBus:
     def __init__(self, ring_max: int = RING_MAX, row_kinds: Mapping[str, RowKind] = ROW_KINDS) -> None:
         self._ring: deque[Event | Row] = deque(maxlen=ring_max)
         self._row_kinds = row_kinds
+        self._row_ears: dict[str, tuple[Callable[[], bool], ...]] = dict.fromkeys(row_kinds, ())  # of those who hear one of its kinds
         self._subscribers: dict[str, tuple[Subscriber, ...]] = dict.fromkeys(EVENT_KINDS, ())
         self._ears: dict[str, tuple[Callable[[], bool], ...]] = dict.fromkeys(EVENT_KINDS, ())  # whether each listens to rows now
         self._meters: dict[str, tuple[Meter, ...]] = dict.fromkeys(EVENT_KINDS, ())
@@ -52,18 +53,27 @@ class EventBus:
                 except Exception:
                     log.exception("an event subscriber failed on %s", event.kind)
 
+    def publish_row(self, row: Row) -> None:
+        """Publishes the events of one row (core/events)."""
+        for is_listening in self._row_ears[row[0]]:
+            if is_listening():
+                self.publish(self._events_of(row))
+                return
+        self._ring.append(row)
+        for kind in self._row_kinds[row[0]].kinds:
+            for meter in self._meters[kind]:
+                meter.on_rows(kind, (row,))
+
     def publish_rows(self, rows: Sequence[Row]) -> None:
-        """Publishes the events of rows that are all of one kind (core/events)."""
+        """Publishes the events of rows that are all of one kind."""
         if not rows:
             return
-        kinds, make = self._row_kinds[rows[0][0]]
-        for kind in kinds:
-            for is_listening in self._ears[kind]:
-                if is_listening():
-                    self.publish([event for row in rows for event in make(*row[1:])])
-                    return
+        for is_listening in self._row_ears[rows[0][0]]:
+            if is_listening():
+                self.publish([event for row in rows for event in self._events_of(row)])
+                return
         self._ring.extend(rows)
-        for kind in kinds:
+        for kind in self._row_kinds[rows[0][0]].kinds:
             for meter in self._meters[kind]:
                 meter.on_rows(kind, rows)
 
@@ -83,11 +93,13 @@ class EventBus:
         for kind in wanted:
             self._subscribers[kind] = (*self._subscribers[kind], subscriber)
             self._ears[kind] = (*self._ears[kind], listens_to_rows)
+        self._find_row_ears()
 
         def unsubscribe() -> None:
             for kind in wanted:
                 self._subscribers[kind] = tuple(one for one in self._subscribers[kind] if one is not subscriber)
                 self._ears[kind] = tuple(one for one in self._ears[kind] if one is not listens_to_rows)
+            self._find_row_ears()
 
         return unsubscribe
 
@@ -99,3 +111,7 @@ class EventBus:
 
     def _events_of(self, entry: Event | Row) -> Sequence[Event]:
         return (entry,) if isinstance(entry, Event) else self._row_kinds[entry[0]].make(*entry[1:])
+
+    def _find_row_ears(self) -> None:
+        for name, (kinds, _) in self._row_kinds.items():
+            self._row_ears[name] = tuple(ear for kind in kinds for ear in self._ears[kind])

@@ -15,6 +15,8 @@ The asks add up to the total. What an ask cannot use is lent to the others by th
 
 from __future__ import annotations
 
+import operator
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from random import Random
 
@@ -28,6 +30,7 @@ START = 1_000_000_000  # one start, in the unit of the accounts
 CARRIED_MAX = 20 * START  # what lent slots may put a lane ahead or behind before it is made up for
 # The guaranteed share of a lane's starts for the levels below urgent, while all of them wait.
 LEVEL_SHARES: dict[int, float] = {1: 0.2, 0: 0.1}
+_PRIORITY = operator.attrgetter("priority")
 
 
 class Account:
@@ -101,8 +104,9 @@ class QueuePlan:
         for job in jobs:
             lanes[None if None in lanes else job.lane].append(job)
         for lane, members in lanes.items():
+            started = Counter(map(_PRIORITY, members))
             for level, account in self._levels[lane].items():
-                account.started(len(members), sum(job.priority == level for job in members))
+                account.started(len(members), started[level])
                 account.forget()
         asked = sum(self._asked.values())
         if asked or jobs:  # a queue that had no share and got nothing has shown nothing

@@ -92,7 +92,7 @@ class Committer:
             if not self._buffer:
                 self._wake = asyncio.get_running_loop().create_future()
                 await self._wake
-            batch = [self._buffer.popleft() for _ in range(min(len(self._buffer), self._batch_max))]
+            batch = self._next_batch()
             self._make_room(len(batch))
             self._writing = True
             try:
@@ -101,6 +101,13 @@ class Committer:
                 self._writing = False
                 if not self._buffer:
                     self._tell_idle()
+
+    def _next_batch(self) -> list[Pair]:
+        if len(self._buffer) > self._batch_max:
+            return [self._buffer.popleft() for _ in range(self._batch_max)]
+        batch = list(self._buffer)
+        self._buffer.clear()
+        return batch
 
     def _make_room(self, places: int) -> None:
         for _ in range(min(places, len(self._room))):

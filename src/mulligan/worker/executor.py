@@ -254,13 +254,14 @@ class Executor:
         if job.max_age_us is not None and now_us >= job.due_first_us + job.max_age_us:
             return Expired()
         run.started_at_us = now_us
-        run.context = Context(job, self._state, None if job.timeout_us is None else now_us + job.timeout_us)
+        if self._performer.needs_context(task):
+            run.context = Context(job, self._state, None if job.timeout_us is None else now_us + job.timeout_us)
         if job.lane == "retry":
             event = Event(kind="PROCESSING", at_us=now_us, job_id=job.id, queue=job.queue, task=job.task, worker=self._worker,
                           fence=job.fence, attempt=job.attempts, detail={"is_retry": True})  # fmt: skip
             self._bus.publish((event,))
         else:
-            self._bus.publish_rows((("started", now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts),))
+            self._bus.publish_row(("started", now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts))
         if job.timeout_us is not None:
             run.deadline = self._loop_time() + job.timeout_us / SECOND_US
             self._watch(run.deadline)
@@ -268,10 +269,10 @@ class Executor:
 
     async def _perform(self, run: Run, task: TaskDef) -> Outcome | None:
         """Runs the handler and says what came of it. Nothing a handler does may escape from here."""
-        assert run.context is not None and run.slot is not None
+        assert run.slot is not None
         run.in_handler = True
         try:
-            value = await self._performer.call(task, run.context)
+            value = await self._performer.call(task, run.job, run.context)
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome

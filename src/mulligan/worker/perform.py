@@ -13,6 +13,7 @@ from typing import Any
 
 from mulligan.core.codec import decode_payload
 from mulligan.core.errors import BadPayload
+from mulligan.core.job import Job
 from mulligan.worker.context import Context
 from mulligan.worker.registry import TaskDef
 from mulligan.worker.threads import InterruptibleCall, JobInterrupted
@@ -69,19 +70,24 @@ class Performer:
     def _new_threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._threads_max, thread_name_prefix="mulligan-handler")
 
-    def call(self, task: TaskDef, context: Context) -> Awaitable[Any]:
+    def needs_context(self, task: TaskDef) -> bool:
+        """Whether anybody is going to see the context of a run."""
+        return task.wants_context or bool(self._middleware)
+
+    def call(self, task: TaskDef, job: Job, context: Context | None) -> Awaitable[Any]:
         """The handler's run, to be awaited to its end: its return value, or whatever it raises."""
         try:
-            payload = decode_payload(context.job.payload)
+            payload = decode_payload(job.payload)
         except BadPayload as problem:
             raise Undecodable(str(problem)) from None
         assert task.function is not None
         arguments = [context, *payload.args] if task.wants_context else payload.args
         if self._middleware:
+            assert context is not None
             return self._through_middleware(task, context, arguments, payload.kwargs)
         if task.is_async:
             return in_own_context(task.function(*arguments, **payload.kwargs), contextvars.copy_context())
-        return self._in_thread(functools.partial(task.function, *arguments, **payload.kwargs), context)
+        return self._in_thread(functools.partial(task.function, *arguments, **payload.kwargs), job)
 
     async def _through_middleware(self, task: TaskDef, context: Context, arguments: list[Any], kwargs: dict[str, Any]) -> Any:
         function = task.function
@@ -90,14 +96,14 @@ class Performer:
         async def innermost() -> Any:
             if task.is_async:
                 return await function(*arguments, **kwargs)
-            return await self._in_thread(functools.partial(function, *arguments, **kwargs), context)
+            return await self._in_thread(functools.partial(function, *arguments, **kwargs), context.job)
 
         call: CallNext = innermost
         for layer in self._middleware:
             call = functools.partial(layer, context, call)
         return await in_own_context(_awaited(call), contextvars.copy_context())
 
-    async def _in_thread(self, function: Callable[[], Any], context: Context) -> Any:
+    async def _in_thread(self, function: Callable[[], Any], job: Job) -> Any:
         call = InterruptibleCall(function)
         future = asyncio.get_running_loop().run_in_executor(self._threads, contextvars.copy_context().run, call)
         try:
@@ -107,7 +113,7 @@ class Performer:
             await asyncio.wait({future}, timeout=THREAD_STOP_S)
             if not future.done():
                 future.add_done_callback(_forget_outcome)
-                log.warning("the thread of %s %s does not stop; it keeps running unwatched", context.job.task, context.job.id)
+                log.warning("the thread of %s %s does not stop; it keeps running unwatched", job.task, job.id)
                 self._replace_threads()
                 raise ThreadAbandoned from None
             if isinstance(future.exception(), JobInterrupted):

@@ -17,13 +17,14 @@ StopReason = Literal["timeout", "cancel", "lost", "shutdown"]
 class Run:
     """A claimed job from the claim's answer to the store's verdict."""
 
-    __slots__ = ("context", "deadline", "holds_slot", "in_handler", "job", "slot", "started_at_us", "stop")
+    __slots__ = ("context", "deadline", "grip", "holds_slot", "in_handler", "job", "slot", "started_at_us", "stop")
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self.grip = (job.id, job.fence)
         self.started_at_us: int | None = None  # None: not started yet
         self.deadline: float | None = None  # on the loop's clock
-        self.context: Context | None = None
+        self.context: Context | None = None  # where somebody may look at it
         self.slot: asyncio.Task[None] | None = None
         self.in_handler = False
         self.holds_slot = False  # its slot stays empty until its retry is due
@@ -43,17 +44,17 @@ class Holdings:
         return len(self._runs)
 
     def add(self, run: Run) -> None:
-        self._runs[run.job.id, run.job.fence] = run
+        self._runs[run.grip] = run
 
     def drop(self, run: Run) -> None:
-        self._runs.pop((run.job.id, run.job.fence), None)
+        self._runs.pop(run.grip, None)
 
     def find(self, job_id: str, fence: int) -> Run | None:
         return self._runs.get((job_id, fence))
 
     def grips(self) -> list[Grip]:
         """What to renew."""
-        return [Grip(run.job.id, run.job.fence) for run in self.runs()]
+        return [Grip(*run.grip) for run in self.runs()]
 
     def runs(self) -> Iterable[Run]:
         return list(self._runs.values())
