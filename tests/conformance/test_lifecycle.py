@@ -41,9 +41,9 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
 
 
 def test_every_call_of_the_contract_is_tried() -> None:
-    """The table above names every method of the contract but those that open, close and wake."""
+    """The table above names every method of the contract but those that open, close and wake, and `near`, which carries out nothing."""
     methods = {name for name, _ in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_")}
-    assert methods - {"open", "close", "listen", "announce"} == set(CALLS)
+    assert methods - {"open", "close", "listen", "announce", "near"} == set(CALLS)
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -17,7 +17,7 @@ from mulligan.core.job import LANES, Job, first_row
 from mulligan.stores import open_store
 from tests.builders import ask, claim, new_job, release
 from tests.conftest import BACKENDS
-from tests.flat.examined import examined
+from tests.flat.examined import at_rest, examined
 from tests.outages.conftest import SERVERS
 from tests.outages.drain import place
 from tests.servers import Server
@@ -85,6 +85,7 @@ async def test_a_claim_costs_the_same_whatever_lies_around(server: Server, few: 
         await fill(store, size)
         await store.close()
     filled_s = time.perf_counter() - began
+    await at_rest(server)
     per_claim = await rows_per_claim(server, urls[1])
     for store in stores:
         await store.open()

@@ -98,7 +98,10 @@ async def sites(server: Postgres, jobs: int) -> dict[str, Site]:
 
 @pytest.mark.parametrize("jobs", [9_000, pytest.param(300_000, marks=scale)])
 async def test_claims_and_settles_take_as_long_whatever_the_statistics_say(jobs: int) -> None:
-    """Fresh, stale and absent statistics, in turns in one run: the medians are within twice of each other."""
+    """Fresh, stale and absent statistics, in turns in one run: they are within twice of each other.
+
+    The lower quartiles are compared: a worse plan is slower every time, a busy machine only now and then.
+    """
     with Postgres() as server:
         made = await sites(server, jobs)
         for _ in range(ROUNDS):
@@ -107,6 +110,6 @@ async def test_claims_and_settles_take_as_long_whatever_the_statistics_say(jobs:
         for site in made.values():
             await site.end()
     for call in ("claim", "settle"):
-        medians = {name: statistics.median(site.seconds[call]) for name, site in made.items()}
-        print(f"{call} of {BATCH} among {jobs}:", ", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in medians.items()))
-        assert max(medians.values()) <= 2 * min(medians.values())
+        times = {name: statistics.quantiles(site.seconds[call], n=4)[0] for name, site in made.items()}
+        print(f"{call} of {BATCH} among {jobs}:", ", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in times.items()))
+        assert max(times.values()) <= 2 * min(times.values())

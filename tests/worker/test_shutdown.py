@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from pathlib import Path
 
@@ -139,6 +140,25 @@ def test_a_worker_that_stopped_cleanly_is_no_longer_listed(backend: str, tmp_pat
         assert (await stage.app.status()).workers == []
 
     play(backend, tmp_path, scene)
+
+
+async def test_garbage_is_searched_for_less_often_only_while_a_worker_runs(tmp_path: Path) -> None:
+    """The first worker raises the threshold and the last one puts it back; a higher one stays, and one of 0 too."""
+    before = gc.get_threshold()
+    async with Mulligan(url_of("memory", tmp_path)) as app:
+        async with app.worker(), app.worker(gc_every=5):
+            assert gc.get_threshold() == (20_000, *before[1:])
+        assert gc.get_threshold() == before
+        async with app.worker(gc_every=None):
+            assert gc.get_threshold() == before
+        for already in (0, 50_000):
+            try:
+                gc.set_threshold(already)
+                async with app.worker():
+                    assert gc.get_threshold()[0] == already
+                assert gc.get_threshold()[0] == already
+            finally:
+                gc.set_threshold(*before)
 
 
 async def test_threads_take_shorter_turns_only_while_a_worker_runs(backend: str, tmp_path: Path) -> None:

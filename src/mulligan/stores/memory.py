@@ -376,6 +376,9 @@ class MemoryStore:
         with self._step():
             return {"jobs": len(self._jobs), "events": len(self._events)}
 
+    async def near(self) -> None:
+        """Nothing is nearer."""
+
     def listen(self) -> LocalListener:
         """A new ear for wake-ups; close it when done."""
         with self._lock:

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from mulligan.core.change import Change, Verdict
-from mulligan.core.contract import Store
+from mulligan.core.contract import Near
 from mulligan.core.errors import StoreError
 from mulligan.core.events import events_of, success_row
 from mulligan.observe.bus import EventBus
@@ -32,7 +32,7 @@ class Committer:
 
     def __init__(
         self,
-        store: Store,
+        near: Near,
         bus: EventBus,
         health: StoreHealth,
         *,
@@ -42,7 +42,7 @@ class Committer:
         written: Callable[[], None],
         unstorable: Callable[[Run, str], Change],
     ) -> None:
-        self._store = store
+        self._near = near
         self._bus = bus
         self._health = health
         self._batch_max = batch_max
@@ -125,7 +125,7 @@ class Committer:
         """Writes a batch whole, or in halves where the store refuses it."""
         while True:
             try:
-                verdicts = await self._store.settle([change for change, _ in batch])
+                verdicts = await self._near.settle([change for change, _ in batch])
             except StoreError as error:
                 if error.retryable:
                     await self._health.failed(error)

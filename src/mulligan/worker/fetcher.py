@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 
 from mulligan.core.clock import SECOND_US
-from mulligan.core.contract import Claimed, Listener, Store
+from mulligan.core.contract import Claimed, Listener, Near, Store
 from mulligan.core.errors import StoreError
 from mulligan.core.events import Event
 from mulligan.core.ids import new_id
@@ -38,6 +38,7 @@ class Fetcher:
     def __init__(
         self,
         store: Store,
+        near: Near,
         executor: Executor,
         planner: LanePlanner,
         bus: EventBus,
@@ -47,6 +48,7 @@ class Fetcher:
         worker: str,
     ) -> None:
         self._store = store
+        self._near = near
         self._executor = executor
         self._planner = planner
         self._bus = bus
@@ -111,7 +113,7 @@ class Fetcher:
         while True:
             try:
                 asks = self._planner.asks(wanted)
-                claimed = await self._store.claim(claim_id, self._worker, asks, wanted, self._settings.lease_us)
+                claimed = await self._near.claim(claim_id, self._worker, asks, wanted, self._settings.lease_us)
                 break
             except StoreError as error:
                 if not error.retryable:

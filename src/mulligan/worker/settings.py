@@ -29,6 +29,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     keep_failed: float | None = 90 * DAY_S
     keep_cancelled: float | None = DAY_S
     thread_turn: float | None = 0.0001  # longest turn of one thread at the interpreter while another waits; None leaves it alone
+    gc_every: int | None = 20_000  # new objects between two searches for garbage in cycles; None leaves it alone
     keeper_thread: bool = True  # renew from a thread of its own, so that a blocked loop keeps its leases
 
     def __post_init__(self) -> None:
@@ -47,6 +48,10 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
         _between("buffer", self.buffer, 1, 1_000_000)
         if self.thread_turn is not None:
             _between("thread_turn", self.thread_turn, 0.00001, 1)
+        if self.gc_every is not None:
+            if not isinstance(self.gc_every, int):
+                raise BadSetting(f"worker setting gc_every must be a whole number or None, not {shown(self.gc_every)}")
+            _between("gc_every", self.gc_every, 1, 10_000_000)
         for name in ("keep_done", "keep_failed", "keep_cancelled"):
             if getattr(self, name) is not None:
                 _between(name, getattr(self, name), 0, 100 * 365 * DAY_S)

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.core.contract import Renewal, Store, WorkerInfo
+from mulligan.core.contract import Near, Renewal, Store, WorkerInfo
 from mulligan.core.errors import IllegalMove, StoreError
 from mulligan.core.events import Event
 from mulligan.core.ids import new_id
@@ -42,7 +42,7 @@ from mulligan.worker.scheduler import Scheduler
 from mulligan.worker.settings import WorkerSettings, worker_name
 from mulligan.worker.store_time import StoreTime
 from mulligan.worker.sweeper import Sweeper
-from mulligan.worker.switching import THREAD_TURNS
+from mulligan.worker.switching import GC_EVERY, THREAD_TURNS
 
 log = logging.getLogger("mulligan.worker")
 STOP_MARGIN_S = 6.0  # for handlers to obey the last cancellation; a little more than a thread gets
@@ -81,6 +81,7 @@ class Worker:
         self._quiet = asyncio.Event()  # set when the worker may have run out of work
         self._hurry = asyncio.Event()  # set when stopping must not wait any longer
         self._dead = asyncio.Event()  # set when a loop has died of a bug
+        self._near: Near | None = None
         self._started_at_us = 0
         self._running = False
         self.name = ""
@@ -99,11 +100,14 @@ class Worker:
         for hook in self._kit.startup:
             await hook()
         self._started_at_us = await self._store.now_us()
+        self._near = await self._store.near()
         self._running = True
         self._stopping = None
         self._holdings = Holdings()
         if self.settings.thread_turn is not None:
-            THREAD_TURNS.shorten(self.settings.thread_turn)
+            THREAD_TURNS.borrow(self.settings.thread_turn)
+        if self.settings.gc_every is not None:
+            GC_EVERY.borrow(self.settings.gc_every)
         self._loop = asyncio.get_running_loop()
         self._time.set(self._started_at_us)
         self.name = worker_name(new_id(self._started_at_us))
@@ -133,8 +137,9 @@ class Worker:
             hold_s={queue.name: queue.hold_slot_up_to for queue in kit.queues.values() if queue.hold_slot_up_to},
             progress=self._on_progress,
         )
+        near = self._near or self._store
         self._committer = self.executor.committer = Committer(
-            self._store,
+            near,
             self._bus,
             self._health,
             batch_max=settings.batch,
@@ -144,7 +149,7 @@ class Worker:
             unstorable=self.executor.unstorable,
         )
         planner = LanePlanner(list(kit.queues.values()), self._rng)
-        self._fetcher = Fetcher(self._store, self.executor, planner, self._bus, self._health, self._time, settings, self.name)
+        self._fetcher = Fetcher(self._store, near, self.executor, planner, self._bus, self._health, self._time, settings, self.name)
         self._fetcher.on_empty = self._on_progress
         self._keeper = Keeper(self._store, self._holdings, settings.lease, self._describe, self._on_renewals, self._loop.is_closed)
         self._keeper_thread = KeeperThread(self._keeper) if settings.keeper_thread else None
@@ -315,6 +320,8 @@ class Worker:
             task.cancel()
         await asyncio.gather(*last, return_exceptions=True)
         await self.executor.close()
+        if self._near is not None:
+            await self._near.close()
         try:
             for hook in self._kit.shutdown:
                 await hook()
@@ -322,6 +329,8 @@ class Worker:
             self._running = False
             if self.settings.thread_turn is not None:
                 THREAD_TURNS.put_back()
+            if self.settings.gc_every is not None:
+                GC_EVERY.put_back()
             await self._sign_off()
             await self._tell("WORKER_STOPPED", {"unfinished": len(self._holdings)})
 

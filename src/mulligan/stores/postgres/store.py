@@ -18,6 +18,7 @@ from mulligan.core.contract import (
     Claimed,
     Found,
     Inserted,
+    Near,
     Promise,
     Query,
     QueueState,
@@ -35,6 +36,7 @@ from mulligan.stores.postgres.database import Database, Target
 from mulligan.stores.postgres.faults import translated
 from mulligan.stores.postgres.floors import Floors
 from mulligan.stores.postgres.migrations import migrate
+from mulligan.stores.postgres.near import CONNECTIONS, PostgresNear
 from mulligan.stores.postgres.wake import Ear, spread
 
 _NOW = "SELECT {s}.now_us($1)"
@@ -123,6 +125,15 @@ class PostgresStore(NetworkStore):
         if total <= 0 or not asks:
             return Claimed(jobs=[], now_us=await self.now_us(), next_due_us=None)
         return await self._call(lambda: claim.claim(self._db, self._floors, claim_id, owner, asks, total, lease_us))
+
+    async def near(self) -> Near | None:
+        """Claims and settles over connections on the running loop; None on a loop or a clock of a test's own."""
+        is_plain = type(asyncio.get_running_loop()).time is asyncio.BaseEventLoop.time
+        if self._clock is not None or not is_plain:
+            return None
+        database = Database(self._target._replace(connections=CONNECTIONS), None)
+        database.pooled = self._db.pooled
+        return PostgresNear(self._call_here, database, self.announce)
 
     async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
         """Lengthens the leases that are still held, and notes that the worker lives."""

@@ -253,6 +253,9 @@ class SQLiteStore:
         """The events after a place in the log, oldest first."""
         return await self._read(partial(eventlog.read_events, after_seq=after_seq, limit=limit))
 
+    async def near(self) -> None:
+        """Nothing: whoever writes a file has to wait for it, and that is what the thread is for."""
+
     def listen(self) -> SocketListener:
         """A new ear for wake-ups; close it when done."""
         return self._opened().wakeups.listen()

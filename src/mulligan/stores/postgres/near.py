@@ -1,0 +1,53 @@
+"""Claims and settles on the worker's own loop.
+
+A store is used from many loops, so its driver lives on a loop and a thread of its own (network/home.py). A worker that claims and settles
+tens of thousands of jobs a second pays for that with the interpreter's lock, which the two threads hand to and fro. So it gets two
+connections more, which belong to its loop; everything else, above all the renewal of leases, still goes through the store's thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol, TypeVar
+
+from mulligan.core.change import Change, Verdict, check_writable
+from mulligan.core.contract import Ask, Claimed
+from mulligan.stores.postgres import claim, settle
+from mulligan.stores.postgres.database import Database
+from mulligan.stores.postgres.floors import Floors
+
+T = TypeVar("T")
+CONNECTIONS = 2  # one claims while the other settles
+
+
+class Here(Protocol):
+    """Runs a call on the caller's loop, with the deadline and the repeats of every call of the store."""
+
+    async def __call__(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
+
+
+class PostgresNear:
+    """The near side of an open store. Belongs to the loop it was made on."""
+
+    def __init__(self, here: Here, database: Database, announce: Callable[[], None]) -> None:
+        self._here = here
+        self._database = database
+        self._announce = announce
+        self._floors = Floors()
+
+    async def claim(self, claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed:
+        """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
+        return await self._here(lambda: claim.claim(self._database, self._floors, claim_id, owner, asks, total, lease_us))
+
+    async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
+        """Applies each change whose guard holds, in order; the others are refused, one by one."""
+        for change in changes:
+            check_writable(change)
+        verdicts = await self._here(lambda: settle.settle(self._database, changes))
+        if any(verdict.applied and verdict.status == "pending" for verdict in verdicts):
+            self._announce()
+        return verdicts
+
+    async def close(self) -> None:
+        """Lets go of its connections."""
+        await self._database.pool.close()
