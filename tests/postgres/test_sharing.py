@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 import asyncpg
+import pytest
 
 from mulligan.core.clock import Clock
 from mulligan.core.job import Job
@@ -105,3 +106,20 @@ async def test_an_unusual_claim_passes_over_locked_jobs_round_after_round(store:
         raw.run("SELECT 1 FROM {s}.jobs ORDER BY run_at_us, id LIMIT 4 FOR UPDATE")
         taken = await claim(store, ask("q", None), total=1)
     assert [job.id for job in taken.jobs] == [jobs[4].id]
+
+
+async def test_inserts_of_the_same_keys_in_any_order_do_not_wait_for_each_other(
+    real: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two batches with the same unique keys, one forwards and one backwards, at the same time, again and again: never a deadlock."""
+    monkeypatch.setattr("mulligan.stores.postgres.database.CONFLICT_REPEATS", 0)  # so that one would be told,
+    monkeypatch.setattr("mulligan.stores.network.store.REPEATS", 0)  # and not repeated
+
+    async def insert(number: int, keys: list[int]) -> int:
+        answers = await real.insert([new_job(unique_key=f"{number}-{key}") for key in keys])
+        return sum(answer.created for answer in answers)
+
+    for number in range(5):
+        keys = list(range(2_000))  # many, so that each batch is written by itself
+        created = await asyncio.gather(*(insert(number, order) for order in (keys, keys[::-1])))
+        assert sum(created) == 2_000

@@ -23,8 +23,11 @@ async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
     now_us = database.now_us()
     if is_repetitive(jobs):
         return await database.within(lambda transaction: insert_within(transaction, jobs, now_us))
-    row = await database.row(INSERT, *params_of(jobs, now_us))
-    return answers_of(jobs, row[0], row[1])
+    places = places_by_key(jobs)
+    ordered = [jobs[place] for place in places]
+    row = await database.row(INSERT, *params_of(ordered, now_us))
+    answers = dict(zip(places, answers_of(ordered, row[0], row[1]), strict=True))
+    return [answers[place] for place in range(len(jobs))]
 
 
 async def insert_within(transaction: Transaction, jobs: Sequence[NewJob], now_us: int | None) -> list[Inserted]:
@@ -34,6 +37,14 @@ async def insert_within(transaction: Transaction, jobs: Sequence[NewJob], now_us
         row = await transaction.row(INSERT, *params_of(part, now_us))
         answers += answers_of(part, row[0], row[1])
     return answers
+
+
+def places_by_key(jobs: Sequence[NewJob]) -> Sequence[int]:
+    """In which order jobs are written: by their unique keys. Whoever writes a key makes others who bring it wait for the commit, so two
+    batches with the same keys in different orders would wait for each other."""
+    if all(job.unique_key is None for job in jobs):
+        return range(len(jobs))
+    return sorted(range(len(jobs)), key=lambda place: (jobs[place].queue, jobs[place].unique_key or ""))
 
 
 def parts_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
