@@ -44,3 +44,11 @@ def test_the_schema_can_be_read_as_sql(run: Run, folder: Path) -> None:
 def test_memory_cannot_be_migrated(run: Run) -> None:
     """A store of one process has nothing to bring up to date."""
     assert run("migrate", "--store", "memory://").code == 2
+
+
+def test_the_plan_and_the_script_are_asked_for_one_at_a_time(run: Run, folder: Path) -> None:
+    """Together they would be two answers in one."""
+    answer = run("migrate", "--plan", "--sql")
+    assert answer.code == 2
+    assert "ask for one of them" in answer.err
+    assert list(folder.iterdir()) == []

@@ -26,6 +26,8 @@ def migrate(ctx: click.Context, plan: bool, sql: bool, store: str, as_json: bool
     from mulligan.stores import file_of, migration_sql, redacted
 
     require_shared(store)
+    if plan and sql:
+        raise BadSetting("--plan tells what is still to be applied, --sql prints the whole schema; ask for one of them")
     if sql:
         script = migration_sql(store)
         if not script:
