@@ -27,6 +27,9 @@ class FaultyStore:
         fault = error or StoreUnavailable("injected: the store is away")
         self._plan.setdefault(call, []).extend([(when, fault)] * times)
 
+    async def near(self) -> None:
+        """No way past the faults."""
+
     def __getattr__(self, name: str) -> Any:
         target = getattr(self._inner, name)
         if name in ("listen", "announce", "url") or name.startswith("_"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -213,3 +214,19 @@ async def test_one_name_for_both_kinds_of_connection(store: PostgresStore, serve
     await own.close()
     assert answer.created
     assert (await get(store, job.id)).id == job.id
+
+
+async def test_two_transactions_with_the_same_keys_in_different_orders_do_not_deadlock(real: PostgresStore, server_url: str) -> None:
+    """Both store their jobs, one after the other: what they have in common is written in the same order."""
+    keys = [f"k-{number}" for number in range(2_000)]
+
+    async def store_all(order: list[str]) -> int:
+        connection = await asyncpg.connect(server_url)
+        try:
+            async with connection.transaction():
+                answers = await real.insert_in(connection, [new_job(unique_key=key) for key in order])
+        finally:
+            await connection.close()
+        return sum(answer.created for answer in answers)
+
+    assert sorted(await asyncio.gather(store_all(keys), store_all(keys[::-1]))) == [0, 2_000]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 
 import pytest
@@ -10,8 +11,10 @@ import pytest
 from mulligan import Mulligan
 from mulligan.core.clock import ManualClock
 from mulligan.core.errors import IllegalMove
+from mulligan.core.events import Event
 from mulligan.stores.postgres import PostgresStore, from_url
 from tests.builders import LEASE_S, ask, done, fresh_id, get, new_job, retry, us
+from tests.postgres.conftest import Raw
 
 
 async def test_a_worker_claims_and_settles_near(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,6 +78,59 @@ async def test_a_loop_that_was_held_up_does_not_take_an_answer_for_silence(url: 
         await near.close()
     finally:
         await store.close()
+
+
+async def test_a_batch_with_failures_leaves_no_transaction_to_a_loop_that_is_held_up(real: PostgresStore, url: str) -> None:
+    """It is settled by the store's thread: while a handler blocks this loop, others can still write to the log of events."""
+    near = await real.near()
+    assert near is not None
+
+    def hold_up_until(written: threading.Event) -> bool:
+        return written.wait(10)  # blocks this loop
+
+    def write_an_event(written: threading.Event) -> None:
+        async def write() -> None:
+            store = from_url(url)
+            await store.open()
+            await store.record_events([Event(kind="QUEUE_PAUSED", at_us=1)])
+            await store.close()
+            written.set()
+
+        asyncio.run(write())
+
+    for turns in range(12):  # whatever step the settle has come to
+        await real.insert([new_job() for _ in range(2)])
+        jobs = (await near.claim(fresh_id(), "me", [ask()], 2, us(LEASE_S))).jobs
+        written = threading.Event()
+        settling = asyncio.create_task(near.settle([done(jobs[0]), retry(jobs[1])]))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        other = threading.Thread(target=write_an_event, args=(written,))
+        other.start()
+        assert hold_up_until(written)
+        other.join()
+        assert [verdict.applied for verdict in await settling] == [True, True]
+    await near.close()
+
+
+async def test_a_row_that_cannot_be_decoded_is_quarantined_all_the_same(real: PostgresStore, raw: Raw) -> None:
+    """The others of the claim are answered, and the damaged one is failed."""
+    near = await real.near()
+    assert near is not None
+    good, bad = [answer.id for answer in await real.insert([new_job(), new_job()])]
+    raw.run("UPDATE {s}.jobs SET tags = 'damaged' WHERE id = %s", (bad,))
+    taken = await near.claim(fresh_id(), "me", [ask()], 5, us(LEASE_S))
+    assert [job.id for job in taken.jobs] == [good]
+    assert (await get(real, bad)).status == "failed"
+    await near.close()
+
+
+async def test_behind_a_pooler_there_is_no_near_side(url: str) -> None:
+    """There a claim is a transaction of several steps, and must not depend on a loop that may be held up."""
+    store = from_url(f"{url}&pgbouncer=on")
+    await store.open()
+    assert await store.near() is None
+    await store.close()
 
 
 async def test_a_closed_store_has_no_near_side(real: PostgresStore) -> None:

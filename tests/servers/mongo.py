@@ -54,11 +54,11 @@ class Mongo(Server):
         except PyMongoError:
             return False
 
-    def direct(self) -> MongoClient[dict[str, Any]]:
+    def direct(self, answer_s: float = 5) -> MongoClient[dict[str, Any]]:
         """A client of this member, whatever its role. Close it."""
         from pymongo import MongoClient
 
-        return MongoClient(HOST, self.port, directConnection=True, serverSelectionTimeoutMS=2_000, socketTimeoutMS=5_000)
+        return MongoClient(HOST, self.port, directConnection=True, serverSelectionTimeoutMS=2_000, socketTimeoutMS=round(answer_s * 1_000))
 
     def _is_primary(self, client: MongoClient[dict[str, Any]]) -> bool:
         from pymongo.errors import OperationFailure

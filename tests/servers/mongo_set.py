@@ -62,8 +62,8 @@ class MongoSet:
 
     def step_down(self) -> None:
         """Makes the primary hand over to another one, as maintenance does."""
-        with self.primary().direct() as client:
-            client.admin.command("replSetStepDown", 10, secondaryCatchUpPeriodSecs=5)
+        with self.primary().direct(answer_s=30) as client:  # under load the others need a while to catch up
+            client.admin.command("replSetStepDown", 20, secondaryCatchUpPeriodSecs=10)
 
     def remove(self) -> None:
         """Ends all members and removes their data."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import re
 import socket
+import subprocess
 
 from tests.servers.ports import HOST
 from tests.servers.programs import redis_server
@@ -37,6 +40,7 @@ class Redis(Server):
             "appendonly": "yes",
             "appendfsync": "everysec",
             "save": "",
+            **_debugging(),
             **self.options,
         }
         return [str(redis_server()), *(word for name, value in options.items() for word in (f"--{name}", value))]
@@ -49,3 +53,11 @@ class Redis(Server):
                 return connection.recv(100).startswith(b"+PONG")
         except OSError:
             return False
+
+
+@functools.cache
+def _debugging() -> dict[str, str]:
+    """Since version 7 a server must be told that tests may use DEBUG; before, it does not know the option."""
+    shown = subprocess.run([str(redis_server()), "--version"], capture_output=True, text=True, check=True).stdout
+    version = re.search(r"v=(\d+)", shown)
+    return {"enable-debug-command": "local"} if version is not None and int(version.group(1)) >= 7 else {}

@@ -104,15 +104,15 @@ class Worker:
         self._running = True
         self._stopping = None
         self._holdings = Holdings()
-        if self.settings.thread_turn is not None:
-            THREAD_TURNS.borrow(self.settings.thread_turn)
-        if self.settings.gc_every is not None:
-            GC_EVERY.borrow(self.settings.gc_every)
         self._loop = asyncio.get_running_loop()
         self._time.set(self._started_at_us)
         self.name = worker_name(new_id(self._started_at_us))
         self._assemble()
         self._start_loops()
+        if self.settings.thread_turn is not None:
+            THREAD_TURNS.borrow(self.settings.thread_turn)
+        if self.settings.gc_every is not None:
+            GC_EVERY.borrow(self.settings.gc_every)
         try:
             await self._tell("WORKER_STARTED", {"queues": sorted(self._kit.queues), "concurrency": self.settings.concurrency})
         except BaseException:  # cancelled, say: nobody will call stop for a worker that did not start

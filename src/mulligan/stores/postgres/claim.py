@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import Ask, Claimed
@@ -21,21 +21,48 @@ _ID, _QUEUE, _LANE, _PRIORITY, _CREATED = (COLUMNS.index(name) for name in ("id"
 _STATUS, _CLAIM_ID, _DUE, _PLACE = (COLUMNS.index(name) for name in ("status", "claim_id", "run_at_us", "finished_at_us"))
 _SENT = {"status": "NULL", "claim_id": "NULL", "run_at_us": "due_us", "finished_at_us": "claim_place"}
 _NOW, _NEXT_DUE, _BUMPS = _CREATED, _DUE, COLUMNS.index("fence")  # of the row that has no id
-_AGE_AND_ID, _DUE_AND_ID = operator.itemgetter(_CREATED, _ID), operator.itemgetter(_DUE, _ID)
+_AGE_AND_ID = operator.itemgetter(_CREATED, _ID)
 CLAIM = f"""
 SELECT {", ".join(_SENT.get(name, name) for name in COLUMNS)}
 FROM {{s}}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 """
 
 
-async def claim(database: Database, floors: Floors, claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed:
+class Wish(NamedTuple):
+    """One claim as it was asked for."""
+
+    claim_id: str
+    owner: str
+    asks: Sequence[Ask]
+    total: int
+    lease_us: int
+
+
+async def claim(database: Database, floors: Floors, wish: Wish) -> Claimed:
     """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
+    taken, now_us, next_due_us = await _taken(database, floors, wish)
+    jobs = decode(taken, now_us)
+    if jobs is None:
+        jobs = await salvage(database, taken, now_us)
+    return Claimed(jobs=jobs, now_us=now_us, next_due_us=next_due_us)
+
+
+async def claim_at_once(database: Database, floors: Floors, wish: Wish) -> Claimed | None:
+    """The same by one statement and nothing more: None if a row cannot be decoded, and something has to be done about it."""
+    taken, now_us, next_due_us = await _taken(database, floors, wish)
+    jobs = decode(taken, now_us)
+    return None if jobs is None else Claimed(jobs=jobs, now_us=now_us, next_due_us=next_due_us)
+
+
+async def _taken(database: Database, floors: Floors, wish: Wish) -> tuple[list[list[Any]], int, int | None]:
+    """The values of the rows that were taken, in their order; the time, and the next due time."""
+    asks = wish.asks
     unusual = _is_unusual(asks)
     rows = await database.rows(
         CLAIM,
         database.now_us(),
-        claim_id,
-        owner,
+        wish.claim_id,
+        wish.owner,
         [ask.queue for ask in asks],
         [ask.lane for ask in asks],
         [ask.priority for ask in asks],
@@ -43,8 +70,8 @@ async def claim(database: Database, floors: Floors, claim_id: str, owner: str, a
         [ask.order == "created_at" for ask in asks],
         floors.of(asks),
         floors.bumps,
-        total,
-        lease_us,
+        wish.total,
+        wish.lease_us,
         unusual,
         READY_MAX,
         CLAIM_MEMORY_US,
@@ -54,11 +81,8 @@ async def claim(database: Database, floors: Floors, claim_id: str, owner: str, a
     taken = _in_order(asks, [list(row) for row in rows if row[_ID] is not None])
     floors.learn(now_us, answer[_BUMPS], {} if unusual else _reached(asks, taken))
     for values in taken:
-        values[_STATUS], values[_CLAIM_ID], values[_DUE], values[_PLACE] = "processing", claim_id, None, None
-    jobs = decode(taken, now_us)
-    if jobs is None:
-        jobs = await salvage(database, taken, now_us)
-    return Claimed(jobs=jobs, now_us=now_us, next_due_us=answer[_NEXT_DUE])
+        values[_STATUS], values[_CLAIM_ID], values[_DUE], values[_PLACE] = "processing", wish.claim_id, None, None
+    return taken, now_us, answer[_NEXT_DUE]
 
 
 def _in_order(asks: Sequence[Ask], taken: Sequence[list[Any]]) -> list[list[Any]]:
@@ -70,12 +94,17 @@ def _in_order(asks: Sequence[Ask], taken: Sequence[list[Any]]) -> list[list[Any]
     for ask in asks:
         lanes = LANES if ask.lane is None else (ask.lane,)
         found = [row for lane in lanes for row in lines.pop((ask.queue, lane, ask.priority), ())]
-        found.sort(key=_AGE_AND_ID if ask.order == "created_at" else _DUE_AND_ID)
+        found.sort(key=_AGE_AND_ID if ask.order == "created_at" else _due_and_id)
         ordered += found
-    ordered += [row for line in lines.values() for row in line]  # of a repeat with other asks
+    for line in lines.values():  # of a repeat with other asks
+        ordered += sorted(line, key=_due_and_id)
     if any(row[_PLACE] is not None for row in ordered):
         ordered.sort(key=lambda row: row[_PLACE] or 0)
     return ordered
+
+
+def _due_and_id(row: list[Any]) -> tuple[int, str]:
+    return (row[_DUE] or 0, row[_ID])  # a row that was edited by hand may have no time
 
 
 def _reached(asks: Sequence[Ask], taken: Sequence[list[Any]]) -> dict[Line, int]:

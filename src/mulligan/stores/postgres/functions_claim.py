@@ -189,7 +189,8 @@ DECLARE
   asks integer := cardinality(queues);
   paused text[] := ARRAY(SELECT q.queue FROM {s}.queues q WHERE q.paused);
   unusual boolean := is_unusual;
-  bumps bigint := (SELECT coalesce(sum(t.jobs), 0) FROM {s}.tallies t WHERE t.status = 'past');
+  bumps bigint;
+  notes bigint;
   floors bigint[] := floors_us;
   available bigint[] := array_fill(0::bigint, ARRAY[cardinality(queues)]);
   takes bigint[];
@@ -203,6 +204,10 @@ DECLARE
   answer {s}.jobs;
   i integer;
 BEGIN
+  SELECT coalesce(sum(t.jobs), 0), count(*) INTO bumps, notes FROM {s}.tallies t WHERE t.status = 'past';
+  IF notes > 20 AND random() < 0.2 THEN
+    PERFORM {s}.compact_tallies();
+  END IF;
   IF bumps <> known_bumps THEN
     floors := array_fill(0::bigint, ARRAY[asks]);  -- Somebody has put a job behind them.
   END IF;

@@ -51,15 +51,10 @@ END
 $$
 """
 
-# Notes jobs that may lie behind the floor of somebody's claims. Every claim adds these notes up, so they must not become many.
+# Notes jobs that may lie behind the floor of somebody's claims. Claims add these notes up, and put them together where they are many.
 _NOTE_PAST = """
-CREATE FUNCTION {s}.note_past() RETURNS void LANGUAGE plpgsql VOLATILE AS $$
-BEGIN
-  INSERT INTO {s}.tallies (queue, status, jobs) VALUES ('', 'past', 1);
-  IF random() < 0.05 THEN
-    PERFORM {s}.compact_tallies();
-  END IF;
-END
+CREATE FUNCTION {s}.note_past() RETURNS void LANGUAGE sql VOLATILE AS $$
+  INSERT INTO {s}.tallies (queue, status, jobs) VALUES ('', 'past', 1)
 $$
 """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from mulligan.core.contract import Inserted
@@ -23,33 +23,41 @@ async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
     now_us = database.now_us()
     if is_repetitive(jobs):
         return await database.within(lambda transaction: insert_within(transaction, jobs, now_us))
-    places = places_by_key(jobs)
-    ordered = [jobs[place] for place in places]
-    row = await database.row(INSERT, *params_of(ordered, now_us))
-    answers = dict(zip(places, answers_of(ordered, row[0], row[1]), strict=True))
-    return [answers[place] for place in range(len(jobs))]
+    return await _insert_parts(database.row, jobs, now_us)
 
 
 async def insert_within(transaction: Transaction, jobs: Sequence[NewJob], now_us: int | None) -> list[Inserted]:
     """The same in a transaction that is open already."""
-    answers = []
-    for part in parts_of(jobs):
-        row = await transaction.row(INSERT, *params_of(part, now_us))
-        answers += answers_of(part, row[0], row[1])
-    return answers
+    return await _insert_parts(transaction.row, jobs, now_us)
 
 
-def places_by_key(jobs: Sequence[NewJob]) -> Sequence[int]:
-    """In which order jobs are written: by their unique keys. Whoever writes a key makes others who bring it wait for the commit, so two
-    batches with the same keys in different orders would wait for each other."""
+async def _insert_parts(row_of: Callable[..., Awaitable[Any]], jobs: Sequence[NewJob], now_us: int | None) -> list[Inserted]:
+    answers: dict[int, Inserted] = {}
+    for places in parts_of(jobs):
+        part = [jobs[place] for place in places]
+        row = await row_of(INSERT, *params_of(part, now_us))
+        answers.update(zip(places, answers_of(part, row[0], row[1]), strict=True))
+    return in_order(answers)
+
+
+def parts_of(jobs: Sequence[NewJob]) -> list[Sequence[int]]:
+    """What can be written at once, as the places of the jobs, in the order in which they are written.
+
+    What the second of two with one id answers depends on what became of the first, so these are written one by one. Others go by their
+    unique keys: whoever writes a key makes others who bring it wait for the commit, so two batches with the same keys in different
+    orders would wait for each other.
+    """
+    places = range(len(jobs))
+    if is_repetitive(jobs):
+        return [[place] for place in places]
     if all(job.unique_key is None for job in jobs):
-        return range(len(jobs))
-    return sorted(range(len(jobs)), key=lambda place: (jobs[place].queue, jobs[place].unique_key or ""))
+        return [places] if jobs else []
+    return [sorted(places, key=lambda place: (jobs[place].queue, jobs[place].unique_key or ""))]
 
 
-def parts_of(jobs: Sequence[NewJob]) -> list[Sequence[NewJob]]:
-    """What can be written at once. What the second of two with one id answers depends on what became of the first."""
-    return [[job] for job in jobs] if is_repetitive(jobs) else [jobs]
+def in_order(answers: Mapping[int, Inserted]) -> list[Inserted]:
+    """The answers in the order of the jobs, from their places."""
+    return [answers[place] for place in range(len(answers))]
 
 
 def is_repetitive(jobs: Sequence[NewJob]) -> bool:

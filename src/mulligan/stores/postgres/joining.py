@@ -16,7 +16,7 @@ from mulligan.core.errors import IllegalMove, MulliganError, SchemaMismatch, Sto
 from mulligan.core.job import NewJob
 from mulligan.stores.postgres.database import Target, in_schema
 from mulligan.stores.postgres.faults import translated, without_secrets
-from mulligan.stores.postgres.insert import INSERT, PARAMETERS, answers_of, params_of, parts_of
+from mulligan.stores.postgres.insert import INSERT, PARAMETERS, answers_of, in_order, params_of, parts_of
 
 _PLACE = re.compile(r"\$(\d+)")
 _NO_TRANSACTION = "the connection is in no transaction to join: begin one first, and commit it afterwards"
@@ -26,17 +26,16 @@ _MISSING = ("42P01", "42883", "3F000")
 def insert_in(connection: Any, target: Target, jobs: Sequence[NewJob], now_us: int | None) -> list[Inserted]:
     """Stores new jobs in the caller's open transaction: they are there if and when the caller commits."""
     kind = kind_of(connection)
-    answers: list[Inserted] = []
-    for part in parts_of(jobs):
-        if not part:
-            continue
+    answers: dict[int, Inserted] = {}
+    for places in parts_of(jobs):
+        part = [jobs[place] for place in places]
         params = params_of(part, now_us, is_late=True)
         try:
             row = _psycopg(connection, target, params) if kind == "psycopg" else _alchemy(connection, target, params)
         except Exception as problem:
             raise _explained(problem, target) from problem
-        answers += answers_of(part, row[0], row[1])
-    return answers
+        answers.update(zip(places, answers_of(part, row[0], row[1]), strict=True))
+    return in_order(answers)
 
 
 async def insert_in_async(connection: Any, target: Target, jobs: Sequence[NewJob], now_us: int | None) -> list[Inserted]:
@@ -44,17 +43,16 @@ async def insert_in_async(connection: Any, target: Target, jobs: Sequence[NewJob
     kind = kind_of(connection)
     if kind in ("psycopg", "sqlalchemy"):
         raise UsageError(f"{type(connection).__name__} is not asynchronous; call insert_in(connection, jobs)")
-    answers: list[Inserted] = []
-    for part in parts_of(jobs):
-        if not part:
-            continue
+    answers: dict[int, Inserted] = {}
+    for places in parts_of(jobs):
+        part = [jobs[place] for place in places]
         params = params_of(part, now_us, is_late=True)
         try:
             row = await _ASYNC[kind](connection, target, params)
         except Exception as problem:
             raise _explained(problem, target) from problem
-        answers += answers_of(part, row[0], row[1])
-    return answers
+        answers.update(zip(places, answers_of(part, row[0], row[1]), strict=True))
+    return in_order(answers)
 
 
 def is_async(connection: Any) -> bool:

@@ -3,6 +3,9 @@
 A store is used from many loops, so its driver lives on a loop and a thread of its own (network/home.py). A worker that claims and settles
 tens of thousands of jobs a second pays for that with the interpreter's lock, which the two threads hand to and fro. So it gets two
 connections more, which belong to its loop; everything else, above all the renewal of leases, still goes through the store's thread.
+
+Only single statements are sent from here. A handler that computes holds its loop up, and a transaction of several steps would be held open
+with it, with locks that others wait for.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
 from mulligan.core.change import Change, Verdict, check_writable
-from mulligan.core.contract import Ask, Claimed
+from mulligan.core.contract import Ask, Claimed, Near
 from mulligan.stores.postgres import claim, settle
 from mulligan.stores.postgres.database import Database
 from mulligan.stores.postgres.floors import Floors
@@ -29,24 +32,26 @@ class Here(Protocol):
 class PostgresNear:
     """The near side of an open store. Belongs to the loop it was made on."""
 
-    def __init__(self, here: Here, database: Database, announce: Callable[[], None]) -> None:
+    def __init__(self, store: Near, here: Here, database: Database) -> None:
+        self._store = store
         self._here = here
         self._database = database
-        self._announce = announce
         self._floors = Floors()
 
     async def claim(self, claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed:
         """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
-        return await self._here(lambda: claim.claim(self._database, self._floors, claim_id, owner, asks, total, lease_us))
+        wish = claim.Wish(claim_id, owner, asks, total, lease_us)
+        claimed = await self._here(lambda: claim.claim_at_once(self._database, self._floors, wish))
+        # The store's own claim of the same id finds what was taken, and quarantines what cannot be decoded.
+        return await self._store.claim(claim_id, owner, asks, total, lease_us) if claimed is None else claimed
 
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
         for change in changes:
             check_writable(change)
-        verdicts = await self._here(lambda: settle.settle(self._database, changes))
-        if any(verdict.applied and verdict.status == "pending" for verdict in verdicts):
-            self._announce()
-        return verdicts
+        verdicts = await self._here(lambda: settle.settle_at_once(self._database, changes))
+        # What was written of a batch that is not all written is known to the store's own settle by its settle_id.
+        return await self._store.settle(changes) if verdicts is None else verdicts
 
     async def close(self) -> None:
         """Lets go of its connections."""

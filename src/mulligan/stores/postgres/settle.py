@@ -66,6 +66,11 @@ async def settle(database: Database, changes: Sequence[Change]) -> list[Verdict]
     """Applies each change whose guard holds, in order; the others are refused, one by one."""
     if not changes:
         return []
+    return await settle_at_once(database, changes) or await _settle_in_steps(database, changes)
+
+
+async def settle_at_once(database: Database, changes: Sequence[Change]) -> list[Verdict] | None:
+    """The verdicts of a batch of successes that could all be written by one statement; None if anything else must be done."""
     now_us = database.now_us()
     written = None
     if is_alike(changes):
@@ -79,6 +84,11 @@ async def settle(database: Database, changes: Sequence[Change]) -> list[Verdict]
             for change in changes
             if isinstance(change.guard, Held)
         ]
+    return None
+
+
+async def _settle_in_steps(database: Database, changes: Sequence[Change]) -> list[Verdict]:
+    now_us = database.now_us()
     races = 0
     while True:
         try:
@@ -93,7 +103,7 @@ def is_alike(changes: Sequence[Change]) -> bool:
     """Whether a batch is nothing but successes that differ only in their jobs and results; such a batch needs the fewest parameters."""
     if set(map(_CAUSE, changes)) != {"success"} or len(set(map(_ALIKE, changes))) > 1:
         return False
-    return is_plain(changes[:1]) and len(set(map(_JOB_ID, changes))) == len(changes)
+    return is_plain(changes[:1]) and changes[0].error is None and len(set(map(_JOB_ID, changes))) == len(changes)
 
 
 def is_plain(changes: Sequence[Change]) -> bool:

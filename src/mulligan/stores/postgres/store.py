@@ -124,16 +124,15 @@ class PostgresStore(NetworkStore):
         """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
         if total <= 0 or not asks:
             return Claimed(jobs=[], now_us=await self.now_us(), next_due_us=None)
-        return await self._call(lambda: claim.claim(self._db, self._floors, claim_id, owner, asks, total, lease_us))
+        wish = claim.Wish(claim_id, owner, asks, total, lease_us)
+        return await self._call(lambda: claim.claim(self._db, self._floors, wish))
 
     async def near(self) -> Near | None:
-        """Claims and settles over connections on the running loop; None on a loop or a clock of a test's own."""
-        is_plain = type(asyncio.get_running_loop()).time is asyncio.BaseEventLoop.time
-        if self._clock is not None or not is_plain:
+        """Claims and settles over connections on the running loop. None where a call is more than one statement (behind a pooler), and on
+        a test's clock, which must not move while the server works."""
+        if self._clock is not None or self._db.pooled:
             return None
-        database = Database(self._target._replace(connections=CONNECTIONS), None)
-        database.pooled = self._db.pooled
-        return PostgresNear(self._call_here, database, self.announce)
+        return PostgresNear(self, self._call_here, Database(self._target._replace(connections=CONNECTIONS), None))
 
     async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
         """Lengthens the leases that are still held, and notes that the worker lives."""
