@@ -10,6 +10,8 @@ from tests.servers.ports import HOST
 from tests.servers.processes import wait_until
 from tests.servers.server import START_S, ServerFailed
 
+NOBODY_CAN_FOLLOW = 262  # ExceededTimeLimit
+
 
 class MongoSet:
     """A replica set of three whose members can be killed and started again."""
@@ -62,8 +64,20 @@ class MongoSet:
 
     def step_down(self) -> None:
         """Makes the primary hand over to another one, as maintenance does."""
-        with self.primary().direct(answer_s=30) as client:  # under load the others need a while to catch up
-            client.admin.command("replSetStepDown", 20, secondaryCatchUpPeriodSecs=10)
+        from pymongo.errors import OperationFailure
+
+        def stepped_down() -> bool:
+            try:
+                with self.primary().direct(answer_s=30) as client:
+                    client.admin.command("replSetStepDown", 5, secondaryCatchUpPeriodSecs=5)
+            except OperationFailure as error:
+                if error.code != NOBODY_CAN_FOLLOW:
+                    raise
+                return False  # under load the others are behind, or have stepped down themselves a moment ago
+            return True
+
+        if not wait_until(stepped_down, START_S):
+            raise ServerFailed("no other member could take over from the primary")
 
     def remove(self) -> None:
         """Ends all members and removes their data."""
