@@ -205,7 +205,7 @@ DECLARE
   i integer;
 BEGIN
   SELECT coalesce(sum(t.jobs), 0), count(*) INTO bumps, notes FROM {s}.tallies t WHERE t.status = 'past';
-  IF notes > 20 AND random() < 0.2 THEN
+  IF notes > 100 THEN
     PERFORM {s}.compact_tallies();
   END IF;
   IF bumps <> known_bumps THEN

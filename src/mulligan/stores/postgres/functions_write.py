@@ -51,7 +51,7 @@ END
 $$
 """
 
-# Notes jobs that may lie behind the floor of somebody's claims. Claims add these notes up, and put them together where they are many.
+# Notes jobs that may lie behind the floor of somebody's claims. Claims add these notes up, so they must not become many.
 _NOTE_PAST = """
 CREATE FUNCTION {s}.note_past() RETURNS void LANGUAGE sql VOLATILE AS $$
   INSERT INTO {s}.tallies (queue, status, jobs) VALUES ('', 'past', 1)
@@ -103,6 +103,9 @@ BEGIN
   END LOOP;
   IF is_late OR EXISTS (SELECT 1 FROM unnest(etas_us) AS e(eta_us) WHERE e.eta_us < at_us) THEN
     PERFORM {s}.note_past();
+    IF NOT is_late AND random() < 0.05 THEN  -- not in a transaction of the caller's own, which may be of another kind, and last
+      PERFORM {s}.compact_tallies();
+    END IF;
   END IF;
 END
 $$

@@ -34,6 +34,7 @@ INSERT INTO {s}.tallies (queue, status, jobs)
 SELECT t.queue, t.status, count(*) FROM unnest($1::text[], $2::text[]) AS t(queue, status) GROUP BY t.queue, t.status
 """
 _NOTE_PAST = "SELECT {s}.note_past()"
+_COMPACT = "SELECT {s}.compact_tallies() WHERE random() < 0.05"  # many restores in a row leave many tallies and notes
 
 
 async def restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
@@ -55,6 +56,7 @@ async def restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
             await transaction.rows(_TALLY, [job.queue for job in resting], [job.status for job in resting])
         if len(resting) < len(new):
             await transaction.rows(_NOTE_PAST)
+        await transaction.rows(_COMPACT)
         return answers
 
     return await database.within(work) if jobs else []
