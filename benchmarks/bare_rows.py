@@ -41,6 +41,7 @@ def new_row(now_us: int) -> dict[str, Any]:
         "updated_at_us": now_us,
         "finished_at_us": None,
         "due_first_us": now_us,
+        "due_us": now_us,
         "attempts": 0,
         "failures": 0,
         "crashes": 0,

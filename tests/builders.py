@@ -8,8 +8,10 @@ from mulligan.core.change import Cause, Change, Dead, Grip, Guard, Held, Lapsed,
 from mulligan.core.clock import SECOND_US, ManualClock
 from mulligan.core.contract import FIND_LIMIT_MAX, Ask, Claimed, Order, Query, Store, WorkerInfo
 from mulligan.core.events import Event
+from mulligan.core.groups import group_of
 from mulligan.core.ids import new_id
 from mulligan.core.job import ErrorInfo, HistoryRecord, Job, Lane, NewJob, Status
+from mulligan.core.limits import TOKEN, Bucket
 from mulligan.core.schedule import Schedule, Tick
 
 LEASE_S = 30
@@ -46,9 +48,23 @@ def turn_to(clock: ManualClock, time_us: int) -> None:
         clock.advance(distance_us / SECOND_US)
 
 
-def ask(queue: str = "q", lane: Lane | None = "fresh", *, guaranteed: int = 1_000, priority: int = 0, order: Order = "run_at") -> Ask:
+def ask(
+    queue: str = "q", lane: Lane | None = "fresh", *, guaranteed: int = 1_000, priority: int = 0, order: Order = "run_at", **more: Any
+) -> Ask:
     """A wish for jobs of one queue, lane and priority."""
-    return Ask(queue=queue, lane=lane, priority=priority, guaranteed=guaranteed, order=order)
+    return Ask(queue=queue, lane=lane, priority=priority, guaranteed=guaranteed, order=order, **more)
+
+
+def grouped(
+    queue: str = "q", *, fair: str | None = None, on: str | None = None, limited: str | None = None, key: str | None = None, **fields: Any
+) -> NewJob:
+    """A job with a group: whom it is for, what it depends on, its limited task, its concurrency key."""
+    return new_job(queue, fair_key=fair, concurrency_key=key, group=group_of(fair, on, limited, key), **fields)
+
+
+def bucket(key: str = "b", *, per_s: float = 0, burst: float = 1, ratio: float = 0, **fields: Any) -> Bucket:
+    """A limit of starts over time."""
+    return Bucket(key=key, rate_u=round(per_s * TOKEN), burst_u=round(burst * TOKEN), ratio_u=round(ratio * TOKEN), **fields)
 
 
 def fifo(queue: str = "q") -> Ask:
@@ -231,5 +247,7 @@ async def full_state(store: Store) -> dict[str, Any]:
         "queues": await store.queue_states(),
         "schedules": await store.schedules(),
         "events": await all_events(store),
+        "levels": await store.levels(),
+        "notes": await store.notes(""),
         "workers": sorted(await store.workers(), key=lambda worker: worker.id),
     }

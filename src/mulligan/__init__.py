@@ -31,8 +31,12 @@ from mulligan.core.events import Event
 from mulligan.core.job import ErrorInfo, HistoryRecord, Job, NewJob
 from mulligan.handle import Handle, ScheduleHandle
 from mulligan.lease import Lease
+from mulligan.policy.adaptive import Adaptive
 from mulligan.policy.backoff import Constant, Custom, Delays, Exponential, Linear, Polynomial
-from mulligan.policy.lanes import Fifo, FreshFirst, RetryFirst, Weighted
+from mulligan.policy.breaker import Breaker
+from mulligan.policy.budget import Rate, RetryBudget
+from mulligan.policy.downstream import Downstream
+from mulligan.policy.lanes import Fifo, FreshFirst, RetryFirst, Separate, Weighted
 from mulligan.policy.queues import Queue
 from mulligan.policy.retry import RetryPolicy
 from mulligan.task import Task
@@ -41,14 +45,17 @@ from mulligan.worker.context import Context
 from mulligan.worker.worker import Worker
 
 __all__ = [
+    "Adaptive",
     "BadPayload",
     "BadPolicy",
     "BadSetting",
+    "Breaker",
     "Cancel",
     "Constant",
     "Context",
     "Custom",
     "Delays",
+    "Downstream",
     "ErrorInfo",
     "Event",
     "Exponential",
@@ -70,12 +77,15 @@ __all__ = [
     "NewJob",
     "Polynomial",
     "Queue",
+    "Rate",
     "ResultGone",
     "Retry",
+    "RetryBudget",
     "RetryFirst",
     "RetryPolicy",
     "ScheduleHandle",
     "SchemaMismatch",
+    "Separate",
     "Snooze",
     "StoreError",
     "StoreRejected",

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
-from mulligan.core.clock import Clock, us_to_datetime
+from mulligan.core.clock import SECOND_US, Clock, us_to_datetime
 from mulligan.core.codec import MESSAGE_CHARS_MAX, check_key, storable_text
 from mulligan.core.contract import FIND_LIMIT_MAX, CancelAnswer, Query, QueueState, QueueStats, Signals, Store, WorkerInfo
 from mulligan.core.errors import BadSetting, JobNotFound, UnknownQueue, shown
 from mulligan.core.events import Event, events_of
+from mulligan.core.figures import FigureView, total, view_of
 from mulligan.core.ids import is_id, new_id
 from mulligan.core.job import LANES, STATUSES, Job
 from mulligan.core.outcome import Requeued
+from mulligan.fleet import LimitStatus, alive, all_limits
 from mulligan.observe.bus import EventBus
+from mulligan.observe.flow import RECENT_US
 from mulligan.policy.decide import decide
 from mulligan.policy.retry import thaw
+from mulligan.steering import BreakerStatus, Steering
 
 OPERATOR_CHARS_MAX = 200
-WORKER_SEEN_US = 45 * 1_000_000  # a worker not heard of for longer is not counted as alive
 
 
 class CurrentJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +57,11 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     pause_reason: str
     oldest_ready_s: float | None  # how long the longest waiting due job has been due
     next_due_in_s: float | None
+    oldest_fresh_s: float | None = None  # the same for fresh jobs alone
+    oldest_retry_s: float | None = None  # and for retries
+    retries_running: int = 0  # of `running`
+    claim: str = ""  # the strategy it is served by; empty while no worker serves it
+    recent: FigureView | None = None  # what the workers counted in the last ten minutes
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +70,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
     queues: list[QueueStatus]
     workers: list[WorkerInfo]
+    limits: list[LimitStatus] = []  # of the whole fleet, with what is left of them
+    breakers: list[BreakerStatus] = []
 
     def __getitem__(self, queue: str) -> QueueStatus:
         for one in self.queues:
@@ -144,10 +154,15 @@ class Admin:
         stats = await self._store.stats()
         reasons = {state.queue: state.reason for state in await self._store.queue_states() if state.paused}
         workers = await self._store.workers()
+        now_us = stats.now_us
+        running = alive(workers, now_us)
+        heard_of = [worker for worker in workers if now_us - worker.seen_at_us <= RECENT_US]  # what the stopped ones counted happened, too
         return Status(
-            at=us_to_datetime(stats.now_us),
-            queues=[_queue_status(queue, stats.now_us, reasons.get(queue.queue, "")) for queue in stats.queues],
-            workers=[worker for worker in workers if not worker.stopped and stats.now_us - worker.seen_at_us <= WORKER_SEEN_US],
+            at=us_to_datetime(now_us),
+            queues=[_queue_status(queue, now_us, reasons.get(queue.queue, ""), running, heard_of) for queue in stats.queues],
+            workers=running,
+            limits=all_limits(running, await self._store.levels(), stats.queues, now_us),
+            breakers=await Steering(self._store, self._bus).breakers(),
         )
 
 
@@ -159,8 +174,11 @@ def check_query(query: Query) -> None:
         raise BadSetting(f"lane must be fresh or retry, not {shown(query.lane)}")
 
 
-def _queue_status(stats: QueueStats, now_us: int, pause_reason: str) -> QueueStatus:
+def _queue_status(
+    stats: QueueStats, now_us: int, pause_reason: str, running: Sequence[WorkerInfo], heard_of: Sequence[WorkerInfo]
+) -> QueueStatus:
     current = stats.current_job
+    counted = [worker.figures[stats.queue] for worker in heard_of if stats.queue in worker.figures]
     return QueueStatus(
         region=stats.queue,
         queue_size=stats.fresh_ready + stats.fresh_later,
@@ -173,7 +191,7 @@ def _queue_status(stats: QueueStats, now_us: int, pause_reason: str) -> QueueSta
             task=current.task,
             retry_count=current.retry_count,
             is_retry=current.is_retry,
-            running_s=max(0, now_us - current.since_us) / 1e6,
+            running_s=max(0, now_us - current.since_us) / SECOND_US,
         ),
         running=stats.processing,
         ready=stats.fresh_ready,
@@ -184,6 +202,15 @@ def _queue_status(stats: QueueStats, now_us: int, pause_reason: str) -> QueueSta
         cancelled=stats.cancelled,
         paused=stats.paused,
         pause_reason=pause_reason,
-        oldest_ready_s=None if stats.oldest_ready_us is None else max(0, now_us - stats.oldest_ready_us) / 1e6,
-        next_due_in_s=None if stats.next_due_us is None else max(0, stats.next_due_us - now_us) / 1e6,
+        oldest_ready_s=_age_s(stats.oldest_ready_us, now_us),
+        next_due_in_s=None if stats.next_due_us is None else max(0, stats.next_due_us - now_us) / SECOND_US,
+        oldest_fresh_s=_age_s(stats.fresh_oldest_us, now_us),
+        oldest_retry_s=_age_s(stats.retry_oldest_us, now_us),
+        retries_running=stats.retries_running,
+        claim=", ".join(sorted({worker.claims[stats.queue] for worker in running if stats.queue in worker.claims})),
+        recent=view_of(total(counted)) if counted else None,
     )
+
+
+def _age_s(since_us: int | None, now_us: int) -> float | None:
+    return None if since_us is None else max(0, now_us - since_us) / SECOND_US

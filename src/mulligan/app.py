@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import importlib
-import os
 import random
-import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from types import SimpleNamespace, TracebackType
-from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from mulligan.admin import Admin, Status
+from mulligan.claiming import ManualClaims
 from mulligan.config import default_url
 from mulligan.core.clock import Clock, SystemClock, system_rng
 from mulligan.core.codec import check_name
 from mulligan.core.contract import CancelAnswer, Query, QueueState, Store
 from mulligan.core.errors import BadSetting, IllegalMove, shown
 from mulligan.core.events import Event
-from mulligan.core.ids import new_id
 from mulligan.core.job import Job, NewJob
 from mulligan.core.schedule import Missed
 from mulligan.handle import Handle, ScheduleHandle
@@ -29,21 +27,22 @@ from mulligan.observe.log import LogWriter
 from mulligan.observe.metrics import Metrics
 from mulligan.observe.retry_rate import RetryRateAlarm
 from mulligan.opening import OpenOnce
-from mulligan.policy.planner import LanePlanner
-from mulligan.policy.queues import Queue
+from mulligan.policy.downstream import Downstream
+from mulligan.policy.queues import Queue, checked_changes
 from mulligan.policy.retry import RetryPolicy
-from mulligan.request import TIMEOUT_S, JobBuilder, Options, build_schedule, check_claim, check_jobs, check_queues, task_defaults
+from mulligan.request import JobBuilder, Options, TaskOptions, TaskSettings, build_schedule, check_claim, check_jobs, check_queues
+from mulligan.steering import BreakerStatus, ChangedQueue, QueueChanges, Steering
 from mulligan.stores import open_store
 from mulligan.sync import SyncApp
 from mulligan.task import Task, TaskDecorator
 from mulligan.version import VERSION
 from mulligan.worker.context import Context
+from mulligan.worker.equipment import Equipment
 from mulligan.worker.hooks import Hook, as_hook
 from mulligan.worker.perform import Middleware
-from mulligan.worker.policies import Policies
 from mulligan.worker.registry import DEFAULT_QUEUE, Registry, TaskDef, define
 from mulligan.worker.settings import WorkerSettings
-from mulligan.worker.worker import Equipment, Worker
+from mulligan.worker.worker import Worker
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -81,9 +80,9 @@ class Mulligan:
         self._middleware: list[Middleware] = []
         self._startup: list[Hook] = []
         self._shutdown: list[Hook] = []
-        self._planners: dict[str, LanePlanner] = {}
+        self._downstreams: dict[str, Downstream] = {}
+        self._claims: ManualClaims | None = None  # made by the first claim, and anew when settings change
         self._opening = OpenOnce()
-        self._owner = f"manual:{socket.gethostname()[:60]}:{os.getpid()}"
         self.events = EventBus()
         self.metrics = Metrics()
         self.events.measure(self.metrics)
@@ -99,6 +98,8 @@ class Mulligan:
             raise IllegalMove("this app has opened its store already; choose another one before the first call that needs it")
         self.store: Store = open_store(url, clock=self._store_clock)
         self._admin = Admin(self.store, self.events, self._rng, self._clock)
+        self._steering = Steering(self.store, self.events)
+        self._claims = None
 
     def __repr__(self) -> str:
         return f"Mulligan({self.store.url!r})"
@@ -132,33 +133,15 @@ class Mulligan:
     @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R, R]: ...
     @overload
-    def task(
-        self,
-        function: None = None,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = DEFAULT_QUEUE,
-        retry: RetryPolicy | None = None,
-        timeout: float | None = ...,
-        priority: int = 0,
-        tags: Sequence[str] = (),
-    ) -> TaskDecorator: ...
+    def task(self, function: None = None, /, *, name: str | None = None, **settings: Unpack[TaskOptions]) -> TaskDecorator: ...
 
-    def task(
-        self,
-        function: Any = None,
-        /,
-        *,
-        name: str | None = None,
-        queue: str = DEFAULT_QUEUE,
-        retry: RetryPolicy | None = None,
-        timeout: float | None = TIMEOUT_S,
-        priority: int = 0,
-        tags: Sequence[str] = (),
-    ) -> Any:
-        """Registers a function as a task: `@app.task`, or `@app.task(queue=..., retry=..., timeout=...)` with its defaults."""
-        defaults = task_defaults(queue, retry, timeout, priority, tags, base=self._retry)
+    def task(self, function: Any = None, /, *, name: str | None = None, **settings: Any) -> Any:
+        """Registers a function as a task: `@app.task`, or `@app.task(queue=..., retry=..., timeout=...)` with its defaults.
+
+        depends_on names the downstream it calls: its jobs obey that one's breaker and budget. rate and budget bound, over the whole
+        fleet, how often jobs of this task are started and retried.
+        """
+        defaults = TaskSettings.of(settings).checked(self._retry)
 
         def register(given: Callable[..., Any]) -> Task[Any, Any, Any]:
             definition = define(name, given, **defaults)
@@ -167,18 +150,9 @@ class Mulligan:
 
         return register if function is None else register(function)
 
-    def declare(
-        self,
-        name: str,
-        *,
-        queue: str = DEFAULT_QUEUE,
-        retry: RetryPolicy | None = None,
-        timeout: float | None = TIMEOUT_S,
-        priority: int = 0,
-        tags: Sequence[str] = (),
-    ) -> None:
-        """Makes a task known by name, to be enqueued here and run where it is registered."""
-        defaults = task_defaults(queue, retry, timeout, priority, tags, base=self._retry)
+    def declare(self, name: str, **settings: Unpack[TaskOptions]) -> None:
+        """Makes a task known by name, to be enqueued here and run where it is registered. Takes the settings of `task`."""
+        defaults = TaskSettings.of(settings).checked(self._retry)
         self.registry.add(TaskDef(name=check_name(name, "task"), function=None, **defaults))
 
     def include(self, module: str) -> None:
@@ -192,7 +166,15 @@ class Mulligan:
                 raise BadSetting(f"app.queues takes Queue(...) values, not {shown(queue)}")
             self._queues[queue.name] = queue
         self._builder.forget_policies()
-        self._planners.clear()
+        self._claims = None
+
+    def downstreams(self, *downstreams: Downstream) -> None:
+        """Sets how what tasks depend on (`depends_on=`) is treated: its breaker, its retry budget, its rate."""
+        for downstream in downstreams:
+            if not isinstance(downstream, Downstream):
+                raise BadSetting(f"app.downstreams takes Downstream(...) values, not {shown(downstream)}")
+            self._downstreams[downstream.name] = downstream
+        self._claims = None
 
     def queue_names(self) -> list[str]:
         """The queues this app knows: those of its tasks, those it configured, and the default one."""
@@ -347,6 +329,37 @@ class Mulligan:
         await self.open()
         return await self._admin.set_paused(queue, False, self.queue_names(), by=by)
 
+    async def configure(self, queue: str, *, by: str = "", **changes: Unpack[QueueChanges]) -> dict[str, Any]:
+        """Changes how a queue is served by all workers, while they run and over what their code says; returns all that is changed now."""
+        wanted = checked_changes(queue, changes)
+        await self.open()
+        return await self._steering.configure(queue, wanted, self.queue_names(), by=by)
+
+    async def reset_queue(self, queue: str, *, by: str = "") -> None:
+        """Takes back what `configure` changed."""
+        await self.open()
+        await self._steering.configure(queue, None, self.queue_names(), by=by)
+
+    async def configured(self) -> list[ChangedQueue]:
+        """The queues whose settings are changed now, by name."""
+        await self.open()
+        return await self._steering.changed()
+
+    async def open_breaker(self, downstream: str, *, reason: str = "", by: str = "") -> BreakerStatus:
+        """Holds back every job that depends on this downstream, in all queues, until `close_breaker`; no attempts are spent."""
+        await self.open()
+        return await self._steering.open_breaker(downstream, reason=reason, by=by)
+
+    async def close_breaker(self, downstream: str, *, reason: str = "", by: str = "") -> BreakerStatus:
+        """Lets the jobs that depend on this downstream run again, at once."""
+        await self.open()
+        return await self._steering.close_breaker(downstream, reason=reason, by=by)
+
+    async def breakers(self) -> list[BreakerStatus]:
+        """The breakers that were ever heard of, by name."""
+        await self.open()
+        return await self._steering.breakers()
+
     # --- running -----------------------------------------------------------------------------------------------------
 
     async def claim(self, *, queue: str = DEFAULT_QUEUE, limit: int = 1, lease: float = 30.0) -> list[Lease]:
@@ -354,16 +367,9 @@ class Mulligan:
         lease_us = check_claim(limit, lease)
         check_name(queue, "queue")
         await self.open()
-        if queue not in self._planners:
-            self._planners[queue] = LanePlanner([self._queues.get(queue) or Queue(queue)], self._rng)
-        planner = self._planners[queue]
-        claim_id = new_id(self._clock.now_us())
-        claimed = await self.store.claim(claim_id, self._owner, planner.asks(limit), limit, lease_us)
-        policies = Policies(self.registry, self._queues, self._retry)
-        return [
-            Lease(job, lease_us, store=self.store, bus=self.events, policy_of=policies.for_job, rng=self._rng, clock=self._clock)
-            for job in planner.interleave(claimed.jobs)
-        ]
+        if self._claims is None:
+            self._claims = ManualClaims(self._equipment(self._queues), self._clock)
+        return await self._claims.claim(queue, limit, lease_us)
 
     def worker(self, *, queues: Sequence[str] | None = None, **settings: Any) -> Worker:
         """A worker in this process: `async with app.worker(concurrency=100) as w`. Settings as in WorkerSettings."""
@@ -371,10 +377,16 @@ class Mulligan:
         unknown = sorted(set(settings) - set(WorkerSettings.__struct_fields__))
         if unknown:
             raise BadSetting(f"unknown worker setting {', '.join(unknown)}; known: queues, {', '.join(WorkerSettings.__struct_fields__)}")
-        equipment = Equipment(
+        equipment = self._equipment({name: self._queues.get(name) or Queue(name) for name in names})
+        return Worker(equipment, WorkerSettings(**settings))
+
+    def _equipment(self, queues: Mapping[str, Queue]) -> Equipment:
+        return Equipment(
             store=self.store,
             registry=self.registry,
-            queues={name: self._queues.get(name) or Queue(name) for name in names},
+            queues=queues,
+            downstreams=dict(self._downstreams),
+            flow=self.metrics.flow,
             policy=self._retry,
             bus=self.events,
             rng=self._rng,
@@ -384,4 +396,3 @@ class Mulligan:
             shutdown=self._shutdown,
             version=VERSION,
         )
-        return Worker(equipment, WorkerSettings(**settings))

@@ -9,6 +9,5 @@ from mulligan.core.job import Job, NewJob, first_row
 
 def inline_job(new: NewJob, now_us: int) -> Job:
     """As if it had been enqueued, claimed and started right now."""
-    return msgspec.structs.replace(
-        first_row(new, now_us), status="processing", run_at_us=None, due_first_us=now_us, attempts=1, fence=1, lease_owner="inline"
-    )
+    times = {"run_at_us": None, "due_first_us": now_us, "due_us": now_us}
+    return msgspec.structs.replace(first_row(new, now_us), status="processing", attempts=1, fence=1, lease_owner="inline", **times)

@@ -9,7 +9,7 @@ from typing import Any
 from mulligan.core.change import Grip
 from mulligan.core.clock import Clock, seconds_to_us
 from mulligan.core.codec import encode_result
-from mulligan.core.contract import Signals, Store
+from mulligan.core.contract import Store
 from mulligan.core.events import events_of
 from mulligan.core.ids import new_id
 from mulligan.core.job import Job
@@ -18,6 +18,7 @@ from mulligan.observe.bus import EventBus
 from mulligan.policy.decide import decide
 from mulligan.policy.error_info import reported
 from mulligan.policy.retry import RetryPolicy
+from mulligan.worker.conditions import Conditions
 
 
 class Lease:
@@ -33,7 +34,9 @@ class Lease:
         policy_of: Callable[[Job], RetryPolicy],
         rng: random.Random,
         clock: Clock,
+        conditions: Conditions,
     ) -> None:
+        self._conditions = conditions
         self.job = job
         self._lease_us = lease_us
         self._store = store
@@ -89,11 +92,12 @@ class Lease:
         now_us = await self._store.now_us()
         if self._unanswered is None or self._unanswered[0] is not type(outcome):
             self._unanswered = (type(outcome), new_id(self._clock.now_us()))
+        policy = self._policy_of(self.job)
         change = decide(
             self.job,
             outcome,
-            self._policy_of(self.job),
-            Signals(now_us=now_us),
+            policy,
+            self._conditions.sensors.signals(self.job, now_us, policy),
             self._rng,
             settle_id=self._unanswered[1],  # the same when the same call is repeated after an unknown end
             worker=self.job.lease_owner or "",
@@ -101,5 +105,7 @@ class Lease:
         )
         [verdict] = await self._store.settle([change])
         self._unanswered = None
+        if verdict.applied:
+            self._conditions.ended(self.job, outcome)
         self._bus.publish(events_of(change, verdict))
         return verdict.applied

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
 from mulligan.core.clock import TIME_MAX_US, datetime_to_us, seconds_to_us
-from mulligan.core.codec import check_key, check_name, encode_payload
+from mulligan.core.codec import check_group_key, check_key, check_name, encode_payload
 from mulligan.core.errors import BadSetting, WrongArguments, shown
 from mulligan.core.ids import new_id
 from mulligan.core.job import PRIORITIES, NewJob
 from mulligan.core.schedule import MISSED, Missed, Schedule
+from mulligan.policy.budget import WEIGHTED_IS_FOR_QUEUES, Rate, RetryBudget
 from mulligan.policy.queues import Queue
 from mulligan.policy.retry import RetryPolicy, freeze
 from mulligan.worker.policies import merged
-from mulligan.worker.registry import TaskDef
+from mulligan.worker.registry import DEFAULT_QUEUE, TaskDef
 
 TIMEOUT_S = 900.0  # no time-out at all must be asked for by writing timeout=None
 TAGS_MAX = 20
@@ -33,6 +34,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     max_age: float | None | msgspec.UnsetType = msgspec.UNSET  # give up when not finished this long after it first fell due
     priority: int | msgspec.UnsetType = msgspec.UNSET  # 0 normal, 1 raised, 2 urgent
     unique_key: str | None = None  # at most one live job per queue and key
+    fair_key: str | None = None  # whom the job is for: tenants take turns, whatever one of them floods the queue with
+    concurrency_key: str | None = None  # jobs with the same key in a queue run one at a time (Queue.key_concurrency)
     tags: Sequence[str] = ()
     queue: str | None = None
     timeout: float | None | msgspec.UnsetType = msgspec.UNSET  # of one execution; None: none
@@ -111,20 +114,61 @@ def check_jobs(jobs: object) -> None:
             raise BadSetting(f"this call takes jobs made by task.job(...), not {shown(job)}")
 
 
-def task_defaults(
-    queue: str, retry: RetryPolicy | None, timeout: float | None, priority: int, tags: Sequence[str], *, base: RetryPolicy | None
-) -> dict[str, Any]:
-    """The checked settings of a task; what could not work is refused here, not at the first failure."""
-    check_retry(retry)
-    if retry is not None:
-        retry.over(base or RetryPolicy()).resolved()
-    return {
-        "queue": check_name(queue, "queue"),
-        "retry": retry,
-        "timeout_us": check_timeout(timeout),
-        "priority": check_priority(priority),
-        "tags": check_tags(tags),
-    }
+class TaskOptions(TypedDict, total=False):
+    """The settings of a task as keywords, for type checkers; see TaskSettings."""
+
+    queue: str
+    retry: RetryPolicy | None
+    timeout: float | None
+    priority: int
+    tags: Sequence[str]
+    depends_on: str | None
+    rate: Rate | None
+    budget: RetryBudget | None
+
+
+class TaskSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `@app.task(...)` and `app.declare(...)` may say of a task, beside its name."""
+
+    queue: str = DEFAULT_QUEUE
+    retry: RetryPolicy | None = None
+    timeout: float | None = TIMEOUT_S
+    priority: int = 0
+    tags: Sequence[str] = ()
+    depends_on: str | None = None
+    rate: Rate | None = None
+    budget: RetryBudget | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> TaskSettings:
+        """The settings by name; an unknown one is refused with the list of known ones."""
+        unknown = sorted(set(given) - set(cls.__struct_fields__))
+        if unknown:
+            raise BadSetting(f"unknown task setting {', '.join(unknown)}; known: name, {', '.join(cls.__struct_fields__)}")
+        return cls(**given)
+
+    def checked(self, base: RetryPolicy | None) -> dict[str, Any]:
+        """The settings as a TaskDef has them; what could not work is refused here, not at the first failure."""
+        check_retry(self.retry)
+        if self.retry is not None:
+            self.retry.over(base or RetryPolicy()).resolved()
+        for field, kind in (("rate", Rate), ("budget", RetryBudget)):
+            if not isinstance(getattr(self, field), (kind, type(None))):
+                raise BadSetting(f"{field} must be a {kind.__name__}(...), not {shown(getattr(self, field))}")
+        if self.budget is not None and self.budget.each_tenant:
+            raise BadSetting("each_tenant belongs to the budget of a queue: Queue(..., budget=RetryBudget(..., each_tenant=True))")
+        if self.budget is not None and self.budget.over == "weighted":
+            raise BadSetting(WEIGHTED_IS_FOR_QUEUES)
+        return {
+            "queue": check_name(self.queue, "queue"),
+            "retry": self.retry,
+            "timeout_us": check_timeout(self.timeout),
+            "priority": check_priority(self.priority),
+            "tags": check_tags(self.tags),
+            "depends_on": None if self.depends_on is None else check_name(self.depends_on, "depends_on"),
+            "rate": self.rate,
+            "budget": self.budget,
+        }
 
 
 class FrozenPolicy(msgspec.Struct, frozen=True):
@@ -162,6 +206,8 @@ class JobBuilder:
             raise BadSetting("give delay or eta, not both")
         queue_name = task.queue if options.queue is None else check_name(options.queue, "queue")
         policy = self._policy(task, queue_name, options)
+        fair_key = None if options.fair_key is None else check_group_key(options.fair_key, "fair_key")
+        concurrency_key = None if options.concurrency_key is None else check_group_key(options.concurrency_key, "concurrency_key")
         return NewJob(
             id=new_id(now_us),
             queue=queue_name,
@@ -175,6 +221,9 @@ class JobBuilder:
             eta_us=None if options.eta is None else datetime_to_us(options.eta, "eta"),
             timeout_us=task.timeout_us if options.timeout is msgspec.UNSET else check_timeout(options.timeout),
             unique_key=None if options.unique_key is None else check_key(options.unique_key, "unique_key"),
+            concurrency_key=concurrency_key,
+            fair_key=fair_key,
+            group=task.group(fair_key, concurrency_key),
             tags=task.tags if not options.tags else (*task.tags, *check_tags(options.tags)),
         )
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Coroutine, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from mulligan.admin import Status
 from mulligan.core.contract import CancelAnswer, QueueState
@@ -16,6 +16,7 @@ from mulligan.handle import Handle, ScheduleHandle
 from mulligan.joining import insert_in_now
 from mulligan.lease import Lease
 from mulligan.request import check_jobs
+from mulligan.steering import BreakerStatus, ChangedQueue, QueueChanges
 
 if TYPE_CHECKING:
     from mulligan.app import Mulligan
@@ -200,6 +201,30 @@ class SyncApp:
     def resume(self, queue: str, **options: Any) -> QueueState:
         """Resumes a queue."""
         return self.run(self._app.resume(queue, **options))
+
+    def configure(self, queue: str, *, by: str = "", **changes: Unpack[QueueChanges]) -> dict[str, Any]:
+        """Changes settings of a queue for all workers; see Mulligan.configure."""
+        return self.run(self._app.configure(queue, by=by, **changes))
+
+    def reset_queue(self, queue: str, *, by: str = "") -> None:
+        """Takes back what `configure` changed."""
+        self.run(self._app.reset_queue(queue, by=by))
+
+    def configured(self) -> list[ChangedQueue]:
+        """The queues whose settings are changed now."""
+        return self.run(self._app.configured())
+
+    def open_breaker(self, downstream: str, *, reason: str = "", by: str = "") -> BreakerStatus:
+        """Holds back everything that depends on a downstream."""
+        return self.run(self._app.open_breaker(downstream, reason=reason, by=by))
+
+    def close_breaker(self, downstream: str, *, reason: str = "", by: str = "") -> BreakerStatus:
+        """Lets it go again."""
+        return self.run(self._app.close_breaker(downstream, reason=reason, by=by))
+
+    def breakers(self) -> list[BreakerStatus]:
+        """The breakers that were ever heard of, by name."""
+        return self.run(self._app.breakers())
 
     def claim(self, **options: Any) -> list[SyncLease]:
         """Claims jobs by hand; see Mulligan.claim."""

@@ -33,7 +33,7 @@ class TaskCall(Generic[P, R]):
         return self.definition.name
 
     def options(self, **options: Any) -> TaskCall[P, R]:
-        """The same task with delay, eta, priority, unique_key, max_age, tags, queue, timeout, max_retries or retry set."""
+        """The same task with other options: delay, eta, priority, queue, unique_key, fair_key, concurrency_key, max_age and so on."""
         return TaskCall(self._app, self.definition, self._options.with_more(options))
 
     def job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from mulligan import BadSetting, Constant, Mulligan, RetryPolicy, WrongArguments
+from mulligan import BadSetting, Constant, Mulligan, Rate, RetryPolicy, WrongArguments
 from mulligan.app import INSERT_BATCH_MAX
 from mulligan.core.clock import SECOND_US
+from mulligan.core.groups import group_of
 from tests.faults import FaultyStore
 
 NEXT_CENTURY = datetime(2100, 1, 1, 12, 30, 15, 123456, tzinfo=timezone.utc)
@@ -48,6 +49,8 @@ async def test_values_come_back_as_they_went_in(app: Mulligan) -> None:
     [
         ({"priority": 2}, {"priority": 2}),
         ({"unique_key": "k"}, {"unique_key": "k"}),
+        ({"fair_key": "tenant 1"}, {"fair_key": "tenant 1", "concurrency_key": None}),
+        ({"concurrency_key": "invoice:1/ü"}, {"concurrency_key": "invoice:1/ü", "fair_key": None}),
         ({"tags": ["a", "b"]}, {"tags": ("task", "a", "b")}),
         ({"queue": "other"}, {"queue": "other"}),
         ({"timeout": 1.5}, {"timeout": 1.5}),
@@ -75,6 +78,35 @@ async def test_options_are_stored(app: Mulligan, options: dict[str, Any], fields
     named = await (await app.enqueue("work", args=[1], **options)).job()
     for job in (typed, named):
         assert {name: getattr(job, name) for name in fields} == fields
+
+
+async def test_what_a_claim_must_know_is_stored_with_the_job(app: Mulligan) -> None:
+    """Keys, downstream and a limited task make the job's group; a job with none of them has none."""
+    app.declare("plain")
+    app.declare("bank", depends_on="bank")
+    app.declare("both", depends_on="bank", rate=Rate(per_s=5))
+    keys: dict[str, Any] = {"fair_key": "f", "concurrency_key": "c"}
+    jobs = [await (await app.enqueue(name, **given)).job() for name in ("plain", "bank", "both") for given in ({}, keys)]
+    assert [(job.depends_on, job.group) for job in jobs] == [
+        (None, None),
+        (None, group_of("f", None, None, "c")),
+        ("bank", group_of(None, "bank", None, None)),
+        ("bank", group_of("f", "bank", None, "c")),
+        ("bank", group_of(None, "bank", "both", None)),
+        ("bank", group_of("f", "bank", "both", "c")),
+    ]
+
+
+@pytest.mark.parametrize("name", ["fair_key", "concurrency_key"])
+@pytest.mark.parametrize(
+    "value", ["", "x" * 129, 7, "a\x1fb", "a\0b", "a\ud800"], ids=["empty", "long", "number", "separator", "nul", "half"]
+)
+async def test_a_key_that_no_store_could_sort_is_refused(app: Mulligan, name: str, value: Any) -> None:
+    """The message names the option; nothing is stored."""
+    app.declare("work")
+    with pytest.raises(BadSetting, match=name):
+        await app.enqueue("work", **{name: value})
+    assert (await app.status()).queues == []
 
 
 async def test_delay_counts_from_the_stores_now(app: Mulligan) -> None:

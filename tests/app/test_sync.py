@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mulligan import IllegalMove, JobFailed, JobNotFound, Mulligan, WrongArguments
+from mulligan import BadSetting, IllegalMove, JobFailed, JobNotFound, Mulligan, WrongArguments
 from mulligan.handle import ScheduleHandle
+from mulligan.request import Options
 from mulligan.sync import SyncHandle
 
 
@@ -64,6 +65,24 @@ def test_the_whole_client_side(plain: Mulligan) -> None:
     assert isinstance(plain.sync.enqueue("double", args=[1], interval=60), ScheduleHandle)
 
 
+def test_a_fleet_is_steered(plain: Mulligan) -> None:
+    """Settings of queues and breakers are changed, read and taken back, all blocking."""
+    assert plain.sync.configure("q", claim="fifo", concurrency=1, by="ann") == {"claim": "fifo", "concurrency": 1}
+    [changed] = plain.sync.configured()
+    assert (changed.queue, changed.settings, changed.by) == ("q", {"claim": "fifo", "concurrency": 1}, "ann")
+    plain.sync.enqueue_many([plain.build(plain.registry.need("double"), [number], {}, Options()) for number in range(3)])
+    assert len(plain.sync.claim(queue="q", limit=3)) == 1
+    plain.sync.reset_queue("q", by="ann")
+    assert plain.sync.configured() == []
+    assert len(plain.sync.claim(queue="q", limit=3)) == 2
+    assert plain.sync.open_breaker("bank", reason="tea", by="ann").state == "open"
+    [breaker] = plain.sync.breakers()
+    assert (breaker.name, breaker.state, breaker.reason, breaker.by) == ("bank", "open", "tea", "ann")
+    assert plain.sync.close_breaker("bank").state == "closed"
+    with pytest.raises(BadSetting, match="concurrency"):
+        plain.sync.configure("q", concurrency=0)
+
+
 def test_errors_come_through(plain: Mulligan) -> None:
     """What the async form raises, the blocking one raises, too."""
     with pytest.raises(JobNotFound):
@@ -109,11 +128,18 @@ async def test_inside_a_running_loop_it_is_refused(plain: Mulligan) -> None:
         lambda: plain.sync.status(),
         lambda: plain.sync.claim(),
         lambda: plain.sync.pause("default"),
+        lambda: plain.sync.configure("default", claim="fifo"),
+        lambda: plain.sync.reset_queue("default"),
+        lambda: plain.sync.configured(),
+        lambda: plain.sync.open_breaker("bank"),
+        lambda: plain.sync.close_breaker("bank"),
+        lambda: plain.sync.breakers(),
         lambda: plain.sync.close(),
     ):
         with pytest.raises(IllegalMove, match="await the async form"):
             call()
     assert (await plain.status()).queues == []
+    assert await plain.store.notes("") == []
     await plain.close()
 
 

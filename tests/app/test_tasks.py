@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from mulligan import BadSetting, Context, Mulligan, Queue, RetryPolicy
+from mulligan import BadSetting, Context, Downstream, Mulligan, Queue, Rate, RetryBudget, RetryPolicy
 from tests.virtual import Stage, play
 
 
@@ -103,6 +103,37 @@ def test_queues_takes_queue_values(queue: object) -> None:
     """Anything but Queue(...) is refused."""
     with pytest.raises(BadSetting, match=r"takes Queue\(\.\.\.\)"):
         Mulligan("memory://").queues(queue)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("downstream", [None, "bank", Queue("bank")])
+def test_downstreams_takes_downstream_values(downstream: object) -> None:
+    """Anything but Downstream(...) is refused."""
+    with pytest.raises(BadSetting, match=r"takes Downstream\(\.\.\.\)"):
+        Mulligan("memory://").downstreams(downstream)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"depends_on": ""}, "depends_on"),
+        ({"depends_on": "no name!"}, "depends_on"),
+        ({"depends_on": Downstream("bank")}, "depends_on"),
+        ({"rate": 5}, "rate must be a Rate"),
+        ({"rate": "5/s"}, "rate must be a Rate"),
+        ({"budget": Rate(per_s=5)}, "budget must be a RetryBudget"),
+        ({"budget": RetryBudget(ratio=0.2, each_tenant=True)}, "each_tenant belongs to the budget of a queue"),
+        ({"budgte": None}, "unknown task setting budgte; known: name, queue.*depends_on, rate, budget"),
+    ],
+    ids=str,
+)
+def test_settings_of_a_task_that_make_no_sense_are_refused(settings: dict[str, Any], words: str) -> None:
+    """Where it is registered or declared, not at its first job; nothing is registered then."""
+    app = Mulligan("memory://")
+    with pytest.raises(BadSetting, match=words):
+        app.task(name="work", **settings)(lambda: None)
+    with pytest.raises(BadSetting, match=words):
+        app.declare("work", **settings)
+    assert list(app.registry) == []
 
 
 def test_include_imports_a_module_of_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

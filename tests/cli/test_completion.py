@@ -39,7 +39,15 @@ def test_bash_accepts_the_script(run: Run) -> None:
 
 
 @pytest.mark.parametrize(
-    "words, wanted", [("mulligan ", {"demo", "why", "worker"}), ("mulligan st", {"status"}), ("mulligan jobs --s", {"--status", "--store"})]
+    "words, wanted",
+    [
+        ("mulligan ", {"demo", "why", "worker", "configure", "breakers"}),
+        ("mulligan st", {"status"}),
+        ("mulligan jobs --s", {"--status", "--store"}),
+        ("mulligan breakers ", {"open", "close"}),
+        ("mulligan configure q --bud", {"--budget", "--budget-over", "--budget-burst"}),
+        ("mulligan configure q --budget-over ", {"wait", "backoff", "weighted", "fail"}),
+    ],
 )
 def test_commands_and_options_are_completed(folder: Path, words: str, wanted: set[str]) -> None:
     """What the script asks for is answered, also for commands that are loaded late."""

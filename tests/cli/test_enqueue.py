@@ -89,11 +89,12 @@ def test_arguments_by_name(run: Run) -> None:
 def test_every_option_reaches_the_job(run: Run) -> None:
     """Each option ends up in the field it is named after."""
     options = "--delay 60 --priority 2 --unique-key k --max-age 3600 --max-retries 9 --timeout 5 --queue q --tag a --tag b"
-    job = stored(run, "work", *options.split())
+    job = stored(run, "work", *options.split(), "--fair-key", "tenant", "--concurrency-key", "invoice")
     assert job.run_at_us is not None
     assert job.run_at_us - job.created_at_us == 60_000_000
     assert (job.priority, job.unique_key, job.max_age, job.max_retries, job.timeout) == (2, "k", 3600, 9, 5)
     assert (job.queue, job.tags) == ("q", ("a", "b"))
+    assert (job.fair_key, job.concurrency_key) == ("tenant", "invoice")
 
 
 def test_no_limit_is_a_value(run: Run) -> None:

@@ -69,6 +69,55 @@ def test_a_job_from_command_to_command(url: str) -> None:
     assert kinds.index("REQUEUED") < kinds.index("CANCELLED") < kinds.index("QUEUE_PAUSED") < kinds.index("QUEUE_RESUMED")
 
 
+def test_a_fleet_is_steered_by_commands(url: str) -> None:
+    """Settings of a queue and breakers are changed, shown, told and taken back, and workers obey them."""
+    run_command("migrate", "--store", url)
+    assert run_command("configure", "--store", url, "--json").json == {"queues": []}
+    changed = run_command("configure", "default", "--claim", "separate(2)", "--rate", "100/m", "--store", url, "--json")
+    assert (changed.code, changed.json["settings"]) == (0, {"claim": "separate(2)", "rate": "100/m"})
+    assert run_command("configure", "default", "--rate", "100/m", "--store", url).code == 1
+    run_command("configure", "default", "--budget", "20%+10/s", "--store", url)
+    [queue] = run_command("configure", "--store", url, "--json").json["queues"]
+    assert queue["settings"] == {"claim": "separate(2)", "rate": "100/m", "budget": "20%+10/s"}
+    assert run_command("breakers", "open", "bank", "--reason", "closed today", "--store", url).code == 0
+    [breaker] = run_command("breakers", "--store", url, "--json").json["breakers"]
+    assert (breaker["name"], breaker["state"], breaker["reason"]) == ("bank", "open", "closed today")
+
+    async def serve() -> list[str]:
+        """What becomes of a job that depends on the bank while one that depends on nothing is run after it."""
+        async with make_app(url) as app:
+            task = app.task(name="charge", depends_on="bank")(asyncio.sleep)
+            if not [job async for job in app.jobs(task="charge")]:
+                await task.enqueue(0)
+            async with app.worker(concurrency=1):
+                await (await app.enqueue("fine")).result(timeout=20)
+            return [job.status async for job in app.jobs(task="charge")]
+
+    assert asyncio.run(serve()) == ["pending"]
+    assert run_command("breakers", "close", "bank", "--store", url).code == 0
+    assert asyncio.run(serve()) == ["done"]
+    assert run_command("configure", "default", "--reset", "--store", url).code == 0
+    assert run_command("configure", "--store", url, "--json").json == {"queues": []}
+    kinds = [event["kind"] for event in run_command("events", "--store", url, "--json").lines if not event["kind"].startswith("WORKER")]
+    assert kinds == ["QUEUE_CHANGED", "QUEUE_CHANGED", "BREAKER_OPENED", "BREAKER_CLOSED", "QUEUE_CHANGED"]
+
+
+def test_what_operators_changed_is_copied(url: str, folder: Path) -> None:
+    """Settings of queues and an open breaker arrive in the second store; what was changed there since stays."""
+    (folder / "target").mkdir()
+    target = f"sqlite:///{folder}/target/jobs.db"
+    run_command("migrate", "--store", url)
+    run_command("configure", "default", "--concurrency", "3", "--by", "anna", "--store", url)
+    run_command("breakers", "open", "bank", "--store", url)
+    assert run_command("copy", "--from", url, "--to", target, "--json").json["notes"] == 2
+    [queue] = run_command("configure", "--store", target, "--json").json["queues"]
+    assert (queue["settings"], queue["by"]) == ({"concurrency": 3}, "anna")
+    assert [one["state"] for one in run_command("breakers", "--store", target, "--json").json["breakers"]] == ["open"]
+    run_command("breakers", "close", "bank", "--store", target)
+    assert run_command("copy", "--from", url, "--to", target, "--json").json["notes"] == 0
+    assert [one["state"] for one in run_command("breakers", "--store", target, "--json").json["breakers"]] == ["closed"]
+
+
 def test_the_doctor_states_the_promise(url: str) -> None:
     """What may be lost, what a fail-over does, whose clock it is: in words and in JSON, and no secret in either."""
     run_command("migrate", "--store", url)

@@ -254,7 +254,17 @@ def test_every_situation_has_a_case() -> None:
 
     from mulligan.cli.situation import Situation
 
-    assert {case.values[3] for case in CASES} == set(get_args(Situation))
+    assert {case.values[3] for case in CASES} | {"held back"} == set(get_args(Situation))
+
+
+def test_a_job_that_is_held_back_is_told_by_what() -> None:
+    """What limits and breakers have against it stands in its story; a pause, or no worker at all, comes before it."""
+    holds = ["The retry budget of queue q is spent."]
+    assert situation(job(), surroundings(job(), status(MINE), [], holds)) == "held back"
+    assert holds[0] in explain_job(job(), status(MINE), [], holds)
+    assert situation(job(), surroundings(job(), status(MINE), [PAUSE], holds)) == "paused"
+    assert situation(job(), surroundings(job(), status(), [], holds)) == "no worker"
+    assert situation(BACKING_OFF, surroundings(BACKING_OFF, status(MINE), [], holds)) == "backing off"
 
 
 @pytest.mark.parametrize(

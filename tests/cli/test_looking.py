@@ -152,7 +152,7 @@ def test_the_view_has_every_field_of_a_job(shop: Shop) -> None:
 
     seen = set(job_view(shop.do(read)))
     wanted = {name.removesuffix("_us").removesuffix("_json") for name in Job.__struct_fields__}
-    renamed = {"payload": "args", "due_first": "due_first_at"}
+    renamed = {"payload": "args", "due_first": "due_first_at", "due": "due_at", "group": "depends_on"}
     assert {renamed.get(name, name) for name in wanted} <= seen
     assert {"view", "remaining_retries", "next_retry_at"} <= seen
 

@@ -20,9 +20,13 @@ LOOKING = [
     ["cancel", ID],
     ["pause", "default"],
     ["resume", "default"],
+    ["configure"],
+    ["configure", "default", "--claim", "fifo"],
+    ["breakers"],
+    ["breakers", "open", "stripe"],
     ["events"],
 ]
-EVERY = pytest.mark.parametrize("command", LOOKING, ids=lambda command: command[0])
+EVERY = pytest.mark.parametrize("command", LOOKING, ids=lambda command: " ".join(word for word in command if word != ID))
 
 
 @EVERY

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import Store
@@ -105,6 +106,14 @@ async def test_the_same_id_twice_in_a_batch_whose_key_is_taken(store: Store) -> 
     assert [(answer.id, answer.created) for answer in answers] == [(owner.id, True), (owner.id, False), (owner.id, False)]
     assert [(answer.id, answer.created) for answer in await store.insert([job, job])] == [(owner.id, False)] * 2
     assert list(await all_jobs(store)) == [owner.id]
+
+
+async def test_the_same_id_twice_in_a_batch_with_a_key_that_is_taken_and_without(store: Store) -> None:
+    """The first copy meets the owner of its key, the second is stored; each answer is of its own moment."""
+    owner, job = new_job(unique_key="k"), new_job(unique_key="k")
+    await store.insert([owner])
+    answers = await store.insert([job, replace(job, unique_key=None)])
+    assert [(answer.id, answer.created) for answer in answers] == [(owner.id, False), (job.id, True)]
 
 
 async def test_taken_unique_key_answers_the_owner(store: Store) -> None:

@@ -4,6 +4,7 @@ import asyncio
 
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import QueueStats, RunningJob, Store
+from mulligan.core.limits import Slots
 from tests.builders import (
     ask,
     cancelled,
@@ -12,8 +13,10 @@ from tests.builders import (
     crash,
     done,
     failed,
+    fifo,
     full_state,
     grip,
+    grouped,
     new_job,
     put_and_claim,
     retry,
@@ -49,7 +52,10 @@ async def test_every_status_lane_and_readiness_is_counted(store: Store, clock: M
         done=1,
         failed=1,
         cancelled=1,
+        retries_running=0,
         oldest_ready_us=started,
+        fresh_oldest_us=started + us(1),
+        retry_oldest_us=started,
         next_due_us=started + us(51),
         current_job=RunningJob(job_id=jobs[6].id, task="work", retry_count=0, is_retry=False, since_us=started),
     )
@@ -114,6 +120,63 @@ async def test_oldest_ready_is_over_both_lanes(store: Store, clock: ManualClock)
     clock.advance(1)
     [queue] = (await store.stats()).queues
     assert (queue.oldest_ready_us, queue.next_due_us) == (start + us(3), None)
+
+
+async def test_each_lane_tells_its_oldest(store: Store, clock: ManualClock) -> None:
+    """The longest wait of a lane counts from the earliest run_at that is due in it; a lane without a due job has none."""
+    start = clock.now_us()
+    await store.settle([retry(await put_and_claim(store), delay_s=3)])
+    await store.insert([new_job(delay_s=4, priority=2), new_job(delay_s=6), grouped(fair="a", delay_s=5)])
+
+    async def oldest() -> tuple[int | None, ...]:
+        [queue] = (await store.stats()).queues
+        return queue.oldest_ready_us, queue.fresh_oldest_us, queue.retry_oldest_us
+
+    assert await oldest() == (None, None, None)
+    clock.advance(3)
+    assert await oldest() == (start + us(3), None, start + us(3))
+    clock.advance(3)
+    assert await oldest() == (start + us(3), start + us(4), start + us(3))
+    await claim_one(store, ask(lane="retry"))
+    assert await oldest() == (start + us(4), start + us(4), None)
+    await claim(store, ask(priority=2))
+    assert await oldest() == (start + us(5), start + us(5), None)
+    await claim(store, ask(), total=2)
+    assert await oldest() == (None, None, None)
+
+
+async def test_marked_jobs_are_among_the_oldest(store: Store, clock: ManualClock) -> None:
+    """Jobs that a claim by age has looked at and left count in their own lane like all others."""
+    start = clock.now_us()
+    await store.insert([new_job() for _ in range(2)])
+    await store.settle([retry(job, delay_s=number + 1) for number, job in enumerate((await claim(store)).jobs)])
+    await store.insert([new_job(delay_s=3), new_job(delay_s=4), new_job(delay_s=60)])
+    clock.advance(5)
+    [first] = (await claim(store, fifo(), total=1)).jobs
+    [queue] = (await store.stats()).queues
+    assert first.due_us == start + us(1)
+    assert (queue.fresh_oldest_us, queue.retry_oldest_us, queue.next_due_us) == (start + us(3), start + us(2), start + us(60))
+    assert (queue.fresh_ready, queue.fresh_later, queue.retry_ready, queue.retry_later) == (2, 1, 1, 0)
+
+
+async def test_running_retries_are_counted_whatever_their_lease(store: Store, clock: ManualClock) -> None:
+    """Of the jobs that are processed those of the retry lane are told apart, stuck or not, with a limit or without, queue by queue."""
+    await store.insert([*(new_job() for _ in range(4)), *(grouped("r", fair="a") for _ in range(2))])
+    await store.settle([retry(job) for job in (await claim(store, ask(), ask("r"), total=5)).jobs])
+    brief = (await claim(store, lease_s=1, total=3)).jobs
+    await claim(store, lease_s=60)
+    await claim(store, ask("r"), ask("r", "retry", limits=(Slots(most=5),)))
+    await store.insert([new_job()])
+    await claim(store, ask())
+
+    async def counted() -> list[tuple[int, int, int]]:
+        return [(queue.processing, queue.stuck, queue.retries_running) for queue in (await store.stats()).queues]
+
+    assert await counted() == [(5, 0, 4), (2, 0, 1)]
+    clock.advance(2)
+    assert await counted() == [(5, 3, 4), (2, 0, 1)]
+    await store.settle([done(brief[0]), retry(brief[1])])
+    assert await counted() == [(3, 1, 2), (2, 0, 1)]
 
 
 async def test_counts_add_up_to_the_jobs(store: Store, clock: ManualClock) -> None:

@@ -30,6 +30,7 @@ def job(**fields: Any) -> Job:
         updated_at_us=NOW_US - 4,
         finished_at_us=None,
         due_first_us=NOW_US,
+        due_us=NOW_US,
         attempts=0,
         failures=0,
         crashes=0,
@@ -51,6 +52,7 @@ def job(**fields: Any) -> Job:
         unique_key=None,
         concurrency_key=None,
         fair_key=None,
+        group=None,
         tags=(),
         trace=None,
         cancel_requested=False,
@@ -101,6 +103,7 @@ def test_times_and_spans_are_shown_as_people_write_them() -> None:
     one = job(finished_at_us=1, lease_expires_at_us=2, tick_us=3, timeout_us=1_500_000, max_age_us=2_000_000, last_delay_us=250_000)
     assert (one.finished_at, one.lease_expires_at, one.tick) == (us_to_datetime(1), us_to_datetime(2), us_to_datetime(3))
     assert (one.run_at, one.created_at, one.updated_at) == (us_to_datetime(NOW_US), us_to_datetime(NOW_US - 5), us_to_datetime(NOW_US - 4))
+    assert (one.due_first, job(due_us=NOW_US + 7).due_at) == (us_to_datetime(NOW_US), us_to_datetime(NOW_US + 7))
     assert (one.timeout, one.max_age, one.last_delay) == (1.5, 2.0, 0.25)
     bare = job(run_at_us=None)
     assert (bare.run_at, bare.finished_at, bare.lease_expires_at, bare.tick) == (None,) * 4

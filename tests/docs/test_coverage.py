@@ -10,12 +10,13 @@ import click
 import pytest
 
 import mulligan
-from mulligan import Mulligan, Queue, RetryPolicy
+from mulligan import Breaker, Downstream, Mulligan, Queue, Rate, RetryBudget, RetryPolicy
 from mulligan.cli import main
 from mulligan.core import errors
 from mulligan.core.events import EVENT_KINDS
 from mulligan.core.job import STATUSES, Job
-from mulligan.request import Options
+from mulligan.request import Options, TaskOptions
+from mulligan.steering import QueueChanges
 from mulligan.worker.settings import WorkerSettings
 from tests.docs.pages import REFERENCE, blocks, names, pages, section
 
@@ -72,19 +73,24 @@ def test_every_event_is_documented() -> None:
 
 def test_every_job_field_is_documented() -> None:
     """Each status, field and derived property of a job stands on the page of jobs."""
-    fields = {name.removesuffix("_us").removesuffix("_json") for name in Job.__struct_fields__}
+    fields = {name.removesuffix("_us").removesuffix("_json") for name in Job.__struct_fields__ if name != "due_us"}  # due_at
     derived = {name for name, thing in vars(Job).items() if isinstance(thing, property)}
     assert sorted((fields | derived | set(STATUSES)) - names(reference("jobs.md"))) == []
 
 
 SETTINGS = {
     "Mulligan": parameters(Mulligan),
+    "Breaker": parameters(Breaker),
+    "Downstream": parameters(Downstream),
     "Queue": parameters(Queue),
+    "Rate": parameters(Rate),
+    "RetryBudget": parameters(RetryBudget),
     "RetryPolicy": parameters(RetryPolicy),
     "app.claim": parameters(Mulligan.claim),
+    "app.configure": [*parameters(Mulligan.configure), *QueueChanges.__annotations__],
     "app.enqueue": [*parameters(Mulligan.enqueue), *Options.__struct_fields__],
     "app.jobs": parameters(Mulligan.jobs),
-    "app.task": [name for form in get_overloads(Mulligan.task) for name in parameters(form) if name != "function"],
+    "app.task": [*TaskOptions.__annotations__, *(n for form in get_overloads(Mulligan.task) for n in parameters(form) if n != "function")],
     "app.worker": [*parameters(Mulligan.worker), *WorkerSettings.__struct_fields__],
 }
 

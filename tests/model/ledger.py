@@ -60,6 +60,7 @@ class Ledger:
             self._fences[job.id] += 1
             self._attempts[job.id] += 1
             assert job.fence == self._fences[job.id], "S3: fence"
+            assert job.due_us == before.run_at_us, "a claim forgot when the job fell due"
 
     def settled(self, changes: Sequence[Change], verdicts: Sequence[Verdict]) -> None:
         """Notes settlements, and that each was applied exactly if its guard held (S4)."""
@@ -151,6 +152,7 @@ class Ledger:
             del self._fences[job_id], self._attempts[job_id]
 
     def _check_transition(self, before: Job, after: Job) -> None:
+        assert after.status == "pending" or after.due_us == before.due_us, f"a {after.status} job got another due time"
         if before.status in LIVE:
             assert after.generation == before.generation or before.id in self._requeued
             return
@@ -171,6 +173,7 @@ def check_well_formed(row: Job) -> None:
     lease = (row.lease_owner is not None, row.lease_expires_at_us is not None, row.claim_id is not None)
     assert lease == (row.status == "processing",) * 3, f"S12: {row.status} with lease fields {lease}"
     assert (row.run_at_us is not None) == (row.status == "pending"), f"S12: {row.status} with run_at {row.run_at_us}"
+    assert row.status != "pending" or row.due_us == row.run_at_us, f"S12: a pending job with run_at {row.run_at_us} is due at {row.due_us}"
     assert (row.finished_at_us is not None) == (row.status not in LIVE), f"S12: {row.status} with finished_at {row.finished_at_us}"
     assert not (row.status == "pending" and row.cancel_requested), "S20: a job waits to be started though its cancel was requested"
     assert row.attempts >= 0

@@ -14,14 +14,17 @@ from mulligan.core.change import Change, Dead, Grip, Held, Lapsed
 from mulligan.core.clock import SECOND_US, ManualClock
 from mulligan.core.contract import Ask, Order, Query, Store
 from mulligan.core.events import Event
+from mulligan.core.groups import DOWNSTREAM, FAIR, group_of
 from mulligan.core.job import LANES, STATUSES, Job, Lane, NewJob, Status
+from mulligan.core.limits import Limit, Slots
 from mulligan.core.schedule import Missed, Tick, plan_ticks
 from mulligan.stores import open_store
 from tests import builders
 from tests.builders import new_job, us
 from tests.model.ledger import Ledger
 
-Wish = tuple[str, int, float, str | None, bool, int]  # queue, priority, delay, unique key, absolute time, pick of an id
+# queue, priority, delay, unique key, absolute time, pick of an id, parts of a group
+Wish = tuple[str, int, float, str | None, bool, int, tuple[str | None, str | None, str | None, str | None]]
 QUEUES = ("a", "b")
 PRIORITIES = (0, 1)
 WAYS: dict[str, Callable[..., Change]] = {
@@ -37,7 +40,28 @@ WAYS: dict[str, Callable[..., Change]] = {
 
 WAY_IS_BACK = {way: way not in ("done", "failed", "cancelled") for way in WAYS}
 
+NOBODY = (None, None, None, None)
+GROUPS = (
+    NOBODY,
+    NOBODY,
+    ("x", None, None, None),
+    ("y", "d", None, None),
+    ("x", "d", "t", None),
+    (None, None, None, "k"),
+    ("y", None, None, "k"),
+)
+LIMITS: tuple[Limit, ...] = (
+    Slots(most=2),
+    Slots(most=1, lane="retry"),
+    Slots(most=1, by_key=True),
+    builders.bucket("some", per_s=0.3, burst=2),
+    builders.bucket("retries", per_s=0.1, burst=1.5, ratio=0.3, lane="retry"),
+    builders.bucket("tenants", per_s=1, burst=1, part=FAIR),
+    builders.bucket("shut", burst=0, part=DOWNSTREAM, value="d"),
+)
+
 queues = st.sampled_from(QUEUES)
+limits = st.one_of(st.just(()), st.just(()), st.lists(st.sampled_from(LIMITS), max_size=2, unique=True).map(tuple))
 delays = st.sampled_from([0, 0, 0, 0, 1, 5, 60])
 picks = st.integers(0, 40)
 every_ask = [Ask(queue=queue, lane=lane, priority=priority, guaranteed=1) for priority in PRIORITIES for queue in QUEUES for lane in LANES]
@@ -49,6 +73,8 @@ some_asks = st.lists(
         priority=st.sampled_from(PRIORITIES),
         guaranteed=st.integers(0, 3),
         order=st.sampled_from(["run_at", "created_at"]),
+        limits=limits,
+        after=st.sampled_from(["", "x ", "zz"]),
     ),
     min_size=1,
     max_size=5,
@@ -57,7 +83,9 @@ some_asks = st.lists(
 asks = st.one_of(st.just(every_ask), some_asks)
 leases = st.sampled_from([1, 10, 100])
 waits = st.sampled_from([0, 0, 1, 20])
-wish = st.tuples(queues, st.sampled_from(PRIORITIES), delays, st.sampled_from([None, "k", "l", "m"]), st.booleans(), picks)
+wish = st.tuples(
+    queues, st.sampled_from(PRIORITIES), delays, st.sampled_from([None, "k", "l", "m"]), st.booleans(), picks, st.sampled_from(GROUPS)
+)
 outcomes = st.sampled_from(["done", "retry", "failed", "failed", "snooze", "release", "cancelled", "held", "held"])
 changes = st.lists(st.tuples(picks, st.sampled_from(sorted(WAYS)), delays, st.sampled_from([0, 0, 0, -1, 1])), min_size=1, max_size=4)
 
@@ -136,14 +164,15 @@ class StoreMachine(RuleBasedStateMachine):
         """New jobs, some with a unique key, an absolute time, or an id that was used before."""
         jobs: list[NewJob] = []
         known = list(self.ids)
-        for queue, priority, delay_s, key, absolute, pick in wishes:
+        for queue, priority, delay_s, key, absolute, pick, parts in wishes:
             if jobs and pick == 1:
                 jobs.append(jobs[-1])  # The very same job twice in a batch.
                 continue
             job_id = known[pick] if pick < len(known) and pick % 4 == 3 else self.next_id()
             eta_us = self.clock.now_us() + us(delay_s) - us(2) if absolute else None
-            tags = ("made", f"t{pick % 3}")
-            jobs.append(new_job(queue, id=job_id, priority=priority, delay_s=delay_s, unique_key=key, eta_us=eta_us, tags=tags))
+            fields: dict[str, Any] = {"tags": ("made", f"t{pick % 3}"), "unique_key": key, "eta_us": eta_us}
+            fields |= {"fair_key": parts[0], "concurrency_key": parts[3], "group": group_of(*parts)}
+            jobs.append(new_job(queue, id=job_id, priority=priority, delay_s=delay_s, **fields))
         self.ledger.inserted(jobs, self.both(lambda store: store.insert(jobs)))
 
     @rule(picked=st.lists(picks, min_size=1, max_size=2))
@@ -159,10 +188,23 @@ class StoreMachine(RuleBasedStateMachine):
         """A claim under a new id."""
         self.do_claim(self.fresh("c"), wanted, total, lease_s)
 
-    @rule(queue=queues, priority=st.sampled_from(PRIORITIES), total=st.integers(1, 4), order=st.sampled_from(["run_at", "created_at"]))
-    def claim_both_lanes(self, queue: str, priority: int, total: int, order: Order) -> None:
+    @rule(
+        queue=queues,
+        priority=st.sampled_from(PRIORITIES),
+        total=st.integers(1, 4),
+        order=st.sampled_from(["run_at", "created_at"]),
+        limits=limits,
+    )
+    def claim_both_lanes(self, queue: str, priority: int, total: int, order: Order, limits: tuple[Limit, ...]) -> None:
         """A claim over both lanes of a queue, by age or by due time."""
-        self.do_claim(self.fresh("c"), [Ask(queue=queue, lane=None, priority=priority, guaranteed=total, order=order)], total, 10)
+        wanted = Ask(queue=queue, lane=None, priority=priority, guaranteed=total, order=order, limits=limits)
+        self.do_claim(self.fresh("c"), [wanted], total, 10)
+
+    @rule(key=st.sampled_from(["n", "n:1"]), body=st.sampled_from(["one", "two"]), offset=st.sampled_from([0, 0, -1, 1]))
+    def put_note(self, key: str, body: str, offset: int) -> None:
+        """A note over the version that is there, or over another."""
+        known = {note.key: note.version for note in self.state["notes"]}
+        self.both(lambda store: store.put_note(key, body, max(0, known.get(key, 0) + offset)))
 
     @rule(ways=st.lists(st.tuples(outcomes, delays), min_size=1, max_size=4), lease_s=leases, wait_s=waits, stopped=st.integers(0, 3))
     def work_on(self, ways: list[tuple[str, float]], lease_s: int, wait_s: float, stopped: int) -> None:

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from mulligan.core.change import Change
 from mulligan.core.job import Job
-from mulligan.stores import memory, memory_index, memory_rows, open_store
+from mulligan.core.schedule import Tick
+from mulligan.stores import memory, memory_index, memory_rows, memory_schedules, open_store
 from tests.model.machine import StoreMachine
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -95,13 +96,31 @@ def claim_paused_queues(patch: pytest.MonkeyPatch) -> None:
 
 def fire_from_anywhere(patch: pytest.MonkeyPatch) -> None:
     """Every scheduler's tick counts, wherever the schedule stands."""
-    fire: Any = memory.MemoryStore._fire
+    move = memory_schedules.Schedules.move
 
-    def wrong(self: memory.MemoryStore, tick: Any, now_us: int) -> Any:
+    def wrong(self: memory_schedules.Schedules, tick: Tick) -> bool:
         known = self._schedules.get(tick.name)
-        return fire(self, tick if known is None else replace(tick, expected_us=known.next_tick_us), now_us)
+        return move(self, tick if known is None else replace(tick, expected_us=known.next_tick_us))
 
-    patch.setattr(memory.MemoryStore, "_fire", wrong)
+    patch.setattr(memory_schedules.Schedules, "move", wrong)
+
+
+def count_the_wait_from_the_claim(patch: pytest.MonkeyPatch) -> None:
+    """A claimed job takes the time of its claim for the time it fell due."""
+
+    def claimed(row: Job, claim_id: str, owner: str, now_us: int, lease_us: int) -> Job:
+        return replace(memory_rows.claimed(row, claim_id, owner, now_us, lease_us), due_us=now_us)
+
+    patch.setattr(memory, "claimed", claimed)
+
+
+def keep_the_first_due_time(patch: pytest.MonkeyPatch) -> None:
+    """A job that goes back to wait is still due at the time it had before."""
+
+    def settled(row: Job, change: Change, now_us: int) -> Job:
+        return replace(memory_rows.settled(row, change, now_us), due_us=row.due_us)
+
+    patch.setattr(memory, "settled", settled)
 
 
 TWINS: list[Patch] = [
@@ -115,6 +134,8 @@ TWINS: list[Patch] = [
     leave_the_lease,
     claim_paused_queues,
     fire_from_anywhere,
+    count_the_wait_from_the_claim,
+    keep_the_first_due_time,
 ]
 
 

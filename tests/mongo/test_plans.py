@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from mulligan.core.clock import ManualClock
-from mulligan.core.contract import Query
+from mulligan.core.contract import Order, Query
+from mulligan.core.groups import FAIR
+from mulligan.core.limits import Slots
 from mulligan.stores.mongo import MongoStore
-from tests.builders import ask, claim, done, failed, fifo, grip, new_job, put_and_claim, retry
+from tests.builders import ask, bucket, claim, done, failed, fifo, grip, grouped, new_job, put_and_claim, retry
 from tests.mongo.conftest import Raw
 
 Call = Callable[[MongoStore], Awaitable[object]]
@@ -94,6 +96,25 @@ async def test_claim_examines_no_more_among_many(store: MongoStore, raw: Raw, pr
     raw.command("profile", 2)
     assert len((await claim(store, total=100)).jobs) == 100
     assert sum(op.get("keysExamined", 0) for op in profiled()) <= 600
+
+
+@pytest.mark.parametrize("order", ["run_at", "created_at"])
+async def test_careful_claims_go_by_index(store: MongoStore, raw: Raw, profiled: Callable[[], list[dict[str, Any]]], order: Order) -> None:
+    """Among many tenants, and beside one with many jobs, a claim of 10 examines a few keys for each group it lists, and reads few jobs."""
+    limits = (Slots(most=1_000), Slots(most=1, by_key=True), bucket("tenants", burst=9, part=FAIR))
+    await store.insert([grouped(fair=f"t{number:05}", key=f"k{number}") for number in range(600) for _ in range(3)])
+    await store.insert([grouped("flooded", fair=name) for name in "abc" for _ in range(3)])
+    await store.insert([grouped("flooded", fair="flood") for _ in range(1_000)])
+    for queue in ("q", "flooded"):
+        raw.command("profile", 2)
+        assert len((await claim(store, ask(queue, None, order=order, limits=limits), total=10)).jobs) == 10
+        operations = profiled()
+        raw.drop_collection("system.profile")
+        assert not [op for op in operations if "COLLSCAN" in str(op.get("planSummary", "")) and not op["ns"].endswith("_meta")]
+        # In the order of creation no index has what is due in a group: a bounded number of its jobs is sorted.
+        most = 600 if order == "run_at" else 3_000
+        assert sum(op.get("keysExamined", 0) for op in operations) <= most
+        assert sum(op.get("docsExamined", 0) for op in operations) <= (150 if order == "run_at" else most)
 
 
 async def test_figures_read_no_job_that_waits_or_rests(store: MongoStore, raw: Raw, profiled: Callable[[], list[dict[str, Any]]]) -> None:

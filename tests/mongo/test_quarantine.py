@@ -22,6 +22,8 @@ DAMAGE: dict[str, tuple[dict[str, Any], str]] = {
     "payload is a document": ({"payload": {"$where": "1"}}, "payload"),
     "payload is gone": ({"payload": None}, "payload"),
     "attempts are a text": ({"failures": "many"}, "failures"),
+    "due is gone": ({"due_us": None}, "due_us"),
+    "due is a text": ({"due_us": "soon"}, "due_us"),
     "created is a fraction": ({"created_at_us": 1.5}, "created_at_us"),
 }
 

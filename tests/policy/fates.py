@@ -30,9 +30,11 @@ PLAIN = RetryPolicy(jitter="none")
 YEAR_US = 366 * 86_400 * SECOND_US
 
 
-def settle(job: Job, outcome: Outcome, policy: RetryPolicy = PLAIN, *, now_us: int = NOW_US, rng: Random | None = None) -> Change:
-    """What decide makes of it, on a worker named w."""
-    signals = Signals(now_us=now_us)
+def settle(
+    job: Job, outcome: Outcome, policy: RetryPolicy = PLAIN, *, now_us: int = NOW_US, rng: Random | None = None, **seen: Any
+) -> Change:
+    """What decide makes of it, on a worker named w that has seen these signals."""
+    signals = Signals(now_us=now_us, **seen)
     return decide(job, outcome, policy, signals, rng or Random(1), settle_id="settle-1", worker="w", started_at_us=NOW_US - 5 * SECOND_US)
 
 

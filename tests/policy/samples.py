@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from mulligan.core.job import Job
+from mulligan.policy.adaptive import Adaptive
 from mulligan.policy.backoff import Backoff, Constant, Custom, Delays, Exponential, Linear, Polynomial
 from mulligan.policy.checks import SECONDS_MAX, SECONDS_MIN
 
@@ -32,6 +33,7 @@ def make_job(**fields: Any) -> Job:
         "updated_at_us": NOW_US,
         "finished_at_us": None,
         "due_first_us": NOW_US,
+        "due_us": NOW_US,
         "attempts": 1,
         "failures": 0,
         "crashes": 0,
@@ -53,6 +55,7 @@ def make_job(**fields: Any) -> Job:
         "unique_key": None,
         "concurrency_key": None,
         "fair_key": None,
+        "group": None,
         "tags": (),
         "trace": None,
         "cancel_requested": False,
@@ -88,6 +91,17 @@ def backoffs(draw: st.DrawFn) -> Backoff:
     if shape == "constant":
         return Constant(low)
     return Delays(*sorted(draw(st.lists(SECONDS, min_size=1, max_size=8))))
+
+
+@st.composite
+def adaptives(draw: st.DrawFn) -> Adaptive:
+    """Any valid way to adapt, with at least one part that does."""
+    depth = draw(st.none() | st.integers(1, 2_000))
+    age = draw(st.none() | SECONDS)
+    failures = draw(st.none() | st.floats(0.001, 1_000) | st.integers(1, 1_000))
+    if depth is age is failures is None:
+        depth = 10
+    return Adaptive(depth, age, failures, draw(st.none() | st.floats(1, 1_000) | st.just(16)))
 
 
 JITTERS = st.sampled_from(["none", "full", "equal", "percent(25)", "percent(100)", "percent(0.5)", "bounded", "decorrelated"])

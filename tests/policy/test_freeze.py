@@ -8,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mulligan.policy import retry
+from mulligan.policy.adaptive import Adaptive
 from mulligan.policy.backoff import Backoff, Constant, Delays, Exponential, Linear, Polynomial
 from mulligan.policy.retry import RetryPolicy, freeze, thaw
-from tests.policy.samples import JITTERS, backoffs, custom
+from tests.policy.samples import JITTERS, adaptives, backoffs, custom
 
 
 def is_fatal(error: BaseException) -> bool:
@@ -27,6 +28,7 @@ def test_default_policy_freezes_to_almost_nothing() -> None:
         backoff=Delays(1, 2.5),
         jitter="percent(25)",
         clamp=False,
+        adaptive=Adaptive(depth=10, failures=0.5),
         max_age=60,
         max_crashes=2,
         max_snoozes=0,
@@ -34,7 +36,7 @@ def test_default_policy_freezes_to_almost_nothing() -> None:
         give_up_on=ValueError,
     )
     assert freeze(full) == (
-        '{"retries":null,"backoff":["delays",1,2.5],"jitter":"percent(25)","clamp":false,"age":60,"crashes":2,"snoozes":0,'
+        '{"retries":null,"backoff":["delays",1,2.5],"jitter":"percent(25)","clamp":false,"adaptive":[10,null,0.5,16],"age":60,"crashes":2,"snoozes":0,'
         '"retry_after":7,"rules":true}'
     )
 
@@ -53,9 +55,18 @@ def test_e25_defaults_of_the_stored_form_are_those_of_the_policy() -> None:
     st.integers(0, 500),
     st.floats(0.001, 10**5),
     st.booleans(),
+    st.none() | adaptives(),
 )
 def test_numbers_survive_the_store(
-    backoff: Backoff, jitter: str, retries: int, age: float | None, crashes: int, snoozes: int, after: float, clamp: bool
+    backoff: Backoff,
+    jitter: str,
+    retries: int,
+    age: float | None,
+    crashes: int,
+    snoozes: int,
+    after: float,
+    clamp: bool,
+    adaptive: Adaptive | None,
 ) -> None:
     """Frozen and read back, a policy of numbers is the same, to the last digit."""
     policy = RetryPolicy(
@@ -67,8 +78,10 @@ def test_numbers_survive_the_store(
         max_snoozes=snoozes,
         max_retry_after=after,
         clamp=clamp,
+        adaptive=adaptive,
     ).resolved()
     assert thaw(freeze(policy)) == policy
+    assert thaw(freeze(thaw(freeze(policy)))) == policy
 
 
 @pytest.mark.parametrize(
@@ -96,6 +109,16 @@ def test_code_adds_rules_and_leaves_the_frozen_numbers_alone() -> None:
     assert policy.give_up_on == (ValueError,)
     assert not policy.code_missing
     assert not thaw('{"retries":2}').code_missing
+
+
+def test_adapting_is_frozen_with_the_numbers() -> None:
+    """How a waiting job adapts does not change with the code, and a text from before there was adapting still means none."""
+    code = RetryPolicy(adaptive=Adaptive(depth=3))
+    assert thaw('{"retries":2}', code).adaptive is None
+    assert thaw('{"adaptive":[10,null,null,16]}', code).adaptive == Adaptive(10, None, None, 16)
+    assert thaw('{"adaptive":[10]}').adaptive == Adaptive(10, None, None, 16)
+    assert thaw('{"adaptive":[null,2.5,null,null]}').adaptive == Adaptive(None, 2.5, None, None)
+    assert freeze(RetryPolicy(adaptive=None)) == "{}"
 
 
 def test_delay_function_comes_from_the_code_at_hand() -> None:
@@ -132,6 +155,12 @@ def test_delay_function_comes_from_the_code_at_hand() -> None:
         '{"backoff":["spiral",1]}',
         '{"jitter":"wild"}',
         '{"crashes":0}',
+        '{"adaptive":10}',
+        '{"adaptive":[]}',
+        '{"adaptive":[null,null,null,16]}',
+        '{"adaptive":["x"]}',
+        '{"adaptive":[0]}',
+        '{"adaptive":[10,null,null,16,1]}',
         '{"v":2}',
         '{"age":-1}',
         "[" * 5_000,
@@ -143,7 +172,7 @@ def test_a21_unreadable_text_never_raises(text: str) -> None:
     policy = thaw(text, RetryPolicy(give_up_on=ValueError))
     assert policy.note.startswith("the job's stored policy could not be read (")
     assert policy.note.endswith("), so the defaults decide")
-    assert (policy.max_retries, policy.backoff, policy.max_crashes) == (3, Exponential(1, 2, 900), 3)
+    assert (policy.max_retries, policy.backoff, policy.max_crashes, policy.adaptive) == (3, Exponential(1, 2, 900), 3, None)
     assert policy.give_up_on == (ValueError,)
     assert policy.choose(1, Random(1), None)[1].endswith(f"; {policy.note}")
 

@@ -42,6 +42,10 @@ def test_guaranteed_first_then_in_the_order_of_the_asks(total: int, guaranteed: 
         ([4, 1, 4, 1], [0, 0, 50, 50], TWO_QUEUES, [0, 0, 8, 2]),
         ([4, 1, 4, 1], [0, 0, 50, 1], TWO_QUEUES, [0, 0, 9, 1]),
         ([4, 1, 4, 1], [0, 0, 5, 50], TWO_QUEUES, [0, 0, 5, 5]),
+        # What is lent is less than they have of their own: it is split all the same, and what does not divide goes to the first.
+        ([2, 0, 4, 4], [0, 0, 50, 50], TWO_QUEUES, [0, 0, 5, 5]),
+        ([3, 0, 6, 1], [0, 0, 50, 50], TWO_QUEUES, [0, 0, 9, 1]),
+        ([3, 0, 1, 6], [0, 0, 50, 50], TWO_QUEUES, [0, 0, 2, 8]),
         # Lanes without a guarantee get what is left.
         ([5, 0, 5, 0], [0, 0, 1, 50], TWO_QUEUES, [0, 0, 1, 9]),
         ([10, 0, 0, 0], [0, 0, 50, 50], TWO_QUEUES, [0, 0, 10, 0]),

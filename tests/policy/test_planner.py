@@ -8,13 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mulligan.core.contract import Ask
+from mulligan.core.contract import Ask, Claimed
 from mulligan.core.errors import BadSetting
 from mulligan.core.job import Job
 from mulligan.core.lending import allot
-from mulligan.policy.lanes import Fifo, FreshFirst, RetryFirst, Strategy, Weighted
+from mulligan.core.limits import TOKEN, Slots
+from mulligan.policy.budget import RetryBudget
+from mulligan.policy.lanes import Fifo, FreshFirst, RetryFirst, Separate, Strategy, Weighted
 from mulligan.policy.planner import START, Account, LanePlanner
 from mulligan.policy.queues import Queue
+from tests.builders import bucket
 from tests.policy.samples import make_job
 
 Lots = Callable[[Ask], int]
@@ -121,7 +124,7 @@ def test_r01_strict_strategies_give_one_lane_everything(strategy: Strategy, lane
         assert sum(ask.guaranteed for ask in asks if ask.lane == lane) == share
     assert {ask.order for ask in asks} == {order}
     assert {ask.queue for ask in asks} == {"q"}
-    assert {ask.limits for ask in asks} == {()}  # the seam for limits of the fleet
+    assert {ask.limits for ask in asks} == {Queue("q").limits}
 
 
 @pytest.mark.parametrize("strategy", [RetryFirst(), FreshFirst(), Fifo()])
@@ -354,3 +357,86 @@ def test_thousand_asks_are_cheap_in_size() -> None:
     """Six asks per queue, three for fifo: the store probes no more than that."""
     planner = LanePlanner([Queue("a"), Queue("b", claim=Fifo())], Random(1))
     assert len(planner.asks(1_000)) == 9
+
+
+def test_asks_carry_the_limits_of_queue_and_fleet() -> None:
+    """Every ask names its queue's limits, and those of the moment that are not a queue's own."""
+    shared = bucket("breaker")
+    planner = LanePlanner([Queue("a", concurrency=3), Queue("b")], Random(1), lambda: (shared,))
+    for ask in planner.asks(10):
+        assert ask.limits == (*Queue(ask.queue, concurrency=3 if ask.queue == "a" else None).limits, shared)
+
+
+def test_turns_go_on_where_the_last_claim_ended() -> None:
+    """Each lane and level of each queue has its own place in the round of its tenants."""
+    planner = LanePlanner([Queue("a"), Queue("b", claim=Fifo())], Random(1))
+    asks = planner.asks(4)
+    assert {ask.after for ask in asks} == {""}
+    planner.learn(asks, claimed_with(turns=tuple(f"{ask.queue} {ask.lane} {ask.priority}" for ask in asks)))
+    for ask in planner.asks(4):
+        assert ask.after == f"{ask.queue} {ask.lane} {ask.priority}"
+    planner.learn(asks, claimed_with())
+    assert all(ask.after for ask in planner.asks(4))
+
+
+def test_w08_a_lane_that_a_limit_held_back_keeps_its_credit() -> None:
+    """One slot at a time under a cap: retries still get their fifth, because what they did not get is not forgotten."""
+    planner = LanePlanner([Queue("q", concurrency=1)], Random(1))
+    lanes = []
+    for _ in range(1_000):
+        first = planner.asks(50)[0]  # the store gives the one slot to the ask that stands first
+        lanes.append(first.lane)
+        planner.interleave([make_job(queue="q", lane=first.lane or "fresh")], {"q"})
+    assert 190 <= lanes.count("retry") <= 210
+    assert worst_shortfall([lane == "fresh" for lane in lanes], 0.8) <= 2
+
+
+def test_r14_a_spent_budget_lets_retry_first_fall_back_to_shares() -> None:
+    """R14: while the budget is empty fresh work has its share; with tokens again, retries come first as before."""
+    budget = RetryBudget(per_minute=100, over="weighted")
+    planner = LanePlanner([Queue("q", claim=RetryFirst(), budget=budget)], Random(1))
+    assert share_of(planner, "retry") == 10
+    planner.learn([], claimed_with(levels={"budget:queue:q": TOKEN - 1}))
+    assert share_of(planner, "retry") in (2, 3)
+    planner.learn([], claimed_with())  # nothing new is known
+    assert share_of(planner, "retry") in (2, 3)
+    planner.learn([], claimed_with(levels={"budget:queue:q": TOKEN}))
+    assert share_of(planner, "retry") == 10
+
+
+def test_other_choices_over_budget_leave_the_strategy_alone() -> None:
+    """Only "weighted" changes how a queue is claimed."""
+    for over in ("wait", "backoff", "fail"):
+        planner = LanePlanner([Queue("q", claim=RetryFirst(), budget=RetryBudget(per_minute=100, over=over))], Random(1))
+        planner.learn([], claimed_with(levels={"budget:queue:q": 0}))
+        assert share_of(planner, "retry") == 10
+
+
+def test_w07_separate_asks_for_retries_first() -> None:
+    """W07: up to their own concurrency, which the store keeps, retries come first; fresh work has the rest."""
+    asks = LanePlanner([Queue("q", claim=Separate(2))], Random(1)).asks(10)
+    assert [ask.lane for ask in asks] == ["retry"] * 3 + ["fresh"] * 3
+    assert sum(ask.guaranteed for ask in asks if ask.lane == "retry") == 10
+    assert Slots(most=2, lane="retry") in asks[0].limits
+
+
+def test_strategy_is_switched_while_running() -> None:
+    """The next claim follows the new settings; the same settings again change nothing."""
+    planner = LanePlanner([Queue("q"), Queue("r")], Random(1))
+    planner.change(Queue("q", claim=Fifo(), concurrency=2))
+    asks = [ask for ask in planner.asks(10) if ask.queue == "q"]
+    assert {ask.lane for ask in asks} == {None}
+    assert Slots(most=2) in asks[0].limits
+    planner.learn(asks, claimed_with(turns=("x",) * len(asks)))
+    planner.change(Queue("q", claim=Fifo(), concurrency=2))
+    assert {ask.after for ask in planner.asks(10) if ask.queue == "q"} == {"x"}
+
+
+def share_of(planner: LanePlanner, lane: str) -> int:
+    """How much of ten a planner asks for a lane."""
+    return sum(ask.guaranteed for ask in planner.asks(10) if ask.lane == lane)
+
+
+def claimed_with(turns: tuple[str, ...] = (), levels: dict[str, int] | None = None) -> Claimed:
+    """An answer without jobs."""
+    return Claimed(jobs=[], now_us=0, next_due_us=None, turns=turns, levels=levels or {})

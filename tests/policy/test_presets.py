@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
+from mulligan.core.contract import Signals
 from mulligan.core.errors import BadPolicy
+from mulligan.policy.adaptive import Adaptive
 from mulligan.policy.backoff import Constant, Delays, Exponential, Linear
 from mulligan.policy.presets import PRESET_LEASE_S, PRESETS
-from mulligan.policy.retry import RetryPolicy
+from mulligan.policy.retry import RetryPolicy, freeze
 from tests.policy.samples import custom
 
 TABLE = [
@@ -17,6 +19,7 @@ TABLE = [
     ("weave", 5, [1, 4, 16, 64, 256, 900, 900], "none"),
     ("springqueue", 2, [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 900, 900], "none"),
     ("region-queue", 3, [2, 4, 8, 16, 32, 60, 60], "none"),
+    ("region-queue-adaptive", 3, [2, 4, 8, 16, 32, 60, 60], "none"),  # of a queue where nothing waits
     ("omniq", 3, [1, 2, 4, 8, 16, 32, 60, 60], "percent(25)"),
 ]
 
@@ -57,6 +60,26 @@ def test_o05_omniq_spreads_by_a_quarter() -> None:
     assert 45 <= min(late) < 46 < 74 < max(late) <= 75
 
 
+@pytest.mark.parametrize("size", [0, 1, 3, 5, 10, 11, 25, 50, 140, 150, 289, 290, 291, 1_000])
+def test_r12_region_queue_adapts_to_the_number_of_waiting_jobs(size: int) -> None:
+    """R12: min(2^n * (1 + size / 10), 60), without jitter, and the cap of 60 s is the only bound."""
+    policy = RetryPolicy.preset("region-queue-adaptive")
+    wanted = [min(2**n * (1 + size / 10), 60) for n in range(1, 12)]
+    assert [policy.raw_delay(n, depth=size) for n in range(1, 12)] == wanted
+    signals = Signals(now_us=0, depth=size, oldest_age_us=10**12, failure_rate=1.0)  # which its formula does not know
+    assert [policy.filled().choose(n, Random(1), None, signals)[0] for n in range(1, 12)] == wanted
+
+
+def test_r12_preset_adds_nothing_but_the_adapting() -> None:
+    """The other numbers are those of region-queue, and they are stored with the job."""
+    policy, plain = RetryPolicy.preset("region-queue-adaptive"), RetryPolicy.preset("region-queue")
+    assert policy == RetryPolicy(adaptive=Adaptive(depth=10, age=None, failures=None, most=None)).over(plain)
+    assert RetryPolicy(adaptive=None).over(policy).resolved() == plain.resolved()
+    assert freeze(policy) == '{"backoff":["exponential",2,2,60],"jitter":"none","adaptive":[10,null,null,null]}'
+    wider = policy.over(RetryPolicy(adaptive=Adaptive(1, 1, 1, 2))).resolved()
+    assert wider == policy.resolved()
+
+
 def test_preset_is_a_base_like_any_other() -> None:
     """A preset merges: what the user says wins, and its kept value is not changed by options."""
     policy = RetryPolicy(max_retries=1, backoff=Exponential(cap=30)).over(RetryPolicy.preset("micro-queue")).resolved()
@@ -68,7 +91,10 @@ def test_preset_is_a_base_like_any_other() -> None:
 
 def test_unknown_preset_is_refused_with_the_list() -> None:
     """The message says which ones there are."""
-    with pytest.raises(BadPolicy, match="^preset must be one of micro-queue, weave, springqueue, region-queue, omniq, not 'sidekiq'$"):
+    with pytest.raises(
+        BadPolicy,
+        match="^preset must be one of micro-queue, weave, springqueue, region-queue, region-queue-adaptive, omniq, not 'sidekiq'$",
+    ):
         RetryPolicy.preset("sidekiq")
 
 
@@ -153,6 +179,27 @@ def test_unknown_preset_is_refused_with_the_list() -> None:
             "2 executions, waits about 1 s, full jitter; gives up after at most 1 s of waiting; gives up at once on ValueError, KeyError; "
             "snoozes 9 s on OSError, 5 s on len(); retries only ConnectionError, EOFError",
         ),
+        (
+            {"max_retries": 2, "adaptive": Adaptive(depth=10), "jitter": "none"},
+            "3 executions, waits 1 s, 2 s, no jitter; waits grow with congestion, x 2 at 10 jobs waiting, at most x 16, up to 900 s; "
+            "gives up after at most 48 s of waiting",
+        ),
+        (
+            {"max_retries": 2, "adaptive": Adaptive(1, 60, 2.5, None), "backoff": Exponential(cap=60)},
+            "3 executions, waits about 1 s, 2 s, full jitter; waits grow with congestion, x 2 at 1 job waiting, "
+            "x 2 when the oldest has waited 60 s, x 3.5 when all executions fail, up to 60 s; gives up after at most 120 s of waiting",
+        ),
+        (
+            {"max_retries": 2, "adaptive": Adaptive(age=5, most=4), "backoff": Exponential(cap=100), "jitter": "decorrelated"},
+            "3 executions, waits about 1 s, 2 s, decorrelated jitter; waits grow with congestion, x 2 when the oldest has waited 5 s, "
+            "at most x 4, up to 100 s; gives up after at most 48 s of waiting",  # 3 x 4 s, then 3 x 12 s
+        ),
+        (
+            {"max_retries": 1_002, "adaptive": Adaptive(failures=1, most=3), "backoff": Constant(1), "jitter": "none"},
+            "1,003 executions, waits 1 s, 1 s, 1 s, 1 s, 1 s ... 1 s, no jitter; waits grow with congestion, "
+            "x 2 when all executions fail, at most x 3, up to 900 s; gives up after at most 3006 s of waiting",
+        ),
+        ({"max_retries": 0, "adaptive": Adaptive(depth=10)}, "1 execution, no retries"),
         (
             {"max_retries": 1, "retry_on": ()},
             "2 executions, waits about 1 s, full jitter; gives up after at most 1 s of waiting; retries only when the handler asks for it",

@@ -10,6 +10,7 @@ from msgspec import UNSET
 
 from mulligan.core.errors import BadPolicy
 from mulligan.policy import retry
+from mulligan.policy.adaptive import Adaptive
 from mulligan.policy.backoff import Custom, Exponential, Linear
 from mulligan.policy.retry import ResolvedPolicy, RetryPolicy
 
@@ -32,6 +33,7 @@ def test_defaults_are_those_of_the_design() -> None:
         max_crashes=3,
         max_snoozes=100,
         max_retry_after=3_600,
+        adaptive=None,
     )
 
 
@@ -110,6 +112,8 @@ def test_conflict_that_shows_after_merging_is_refused() -> None:
         ({"max_age": 0}, "max_age must be a number of seconds from 0.001 to 31622400, not 0"),
         ({"max_age": math.nan}, "max_age must be a number of seconds from 0.001 to 31622400, not nan"),
         ({"max_retry_after": math.inf}, "max_retry_after must be a number of seconds from 0.001 to 31622400, not inf"),
+        ({"adaptive": 10}, "adaptive must be Adaptive(...), such as Adaptive(depth=10), not 10"),
+        ({"adaptive": Adaptive}, f"adaptive must be Adaptive(...), such as Adaptive(depth=10), not {Adaptive!r}"),
         ({"clamp": 1}, "clamp must be True or False, not 1"),
         ({"backoff": 5}, "backoff must be Exponential, Linear, Polynomial, Constant, Delays or a function of n, not 5"),
         (

@@ -74,8 +74,8 @@ async def fill(store: PostgresStore, raw: Raw, statistics: str) -> None:
     else:
         raw.run(
             """INSERT INTO {s}.jobs (id, queue, task, payload, policy, priority, lane, status, created_at_us, updated_at_us, finished_at_us,
-                 due_first_us)
-               SELECT 'done-' || n, 'q', 'work', '[]', '[]', 0, 'fresh', 'done', n, n, n, n FROM generate_series(1, %s) AS n""",
+                 due_first_us, due_us)
+               SELECT 'done-' || n, 'q', 'work', '[]', '[]', 0, 'fresh', 'done', n, n, n, n, n FROM generate_series(1, %s) AS n""",
             (MANY,),
         )
     if statistics == "of all done":

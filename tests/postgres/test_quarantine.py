@@ -48,6 +48,33 @@ async def test_claim_quarantines_what_it_cannot_decode(store: PostgresStore, raw
     assert (queue.done, queue.failed, queue.processing) == (4, 1, 0)
 
 
+async def test_a_row_without_a_due_time_stops_nobody(store: PostgresStore, raw: Raw, clock: ManualClock) -> None:
+    """Where a hand took the rule off the column: a claim writes what is missing, a sweep sets the row to failed, and a look shows it."""
+    raw.run("ALTER TABLE {s}.jobs ALTER COLUMN due_us DROP NOT NULL")
+    jobs = [new_job() for _ in range(3)]
+    await store.insert(jobs)
+    raw.run("UPDATE {s}.jobs SET due_us = NULL WHERE id = %s", (jobs[1].id,))
+    shown = await get(store, jobs[1].id)
+    assert shown.last_error is not None and "due_us" in shown.last_error.message
+    assert [(job.id, job.due_us) for job in (await claim(store, claim_id="c")).jobs] == [(job.id, clock.now_us()) for job in jobs]
+    raw.run("UPDATE {s}.jobs SET due_us = NULL WHERE id = ANY (%s)", ([jobs[0].id, jobs[1].id],))
+    assert [job.id for job in (await claim(store, claim_id="c")).jobs] == [jobs[2].id]
+    raw.run("UPDATE {s}.jobs SET due_us = NULL WHERE id = %s", (jobs[2].id,))
+    clock.advance(31)
+    assert await store.overdue(10) == []
+    assert [(await get(store, job.id)).status for job in jobs] == ["failed"] * 3
+
+
+async def test_the_order_of_a_claim_follows_a_time_edited_by_hand(store: PostgresStore, raw: Raw, clock: ManualClock) -> None:
+    """Somebody who moves a waiting job writes run_at_us alone; the claim goes by that, and its job says so."""
+    jobs = [new_job() for _ in range(3)]
+    await store.insert(jobs)
+    raw.run("UPDATE {s}.jobs SET run_at_us = run_at_us - 5 WHERE id = %s", (jobs[2].id,))
+    taken = (await claim(store)).jobs
+    assert [job.id for job in taken] == [jobs[2].id, jobs[0].id, jobs[1].id]
+    assert [job.due_us - clock.now_us() for job in taken] == [-5, 0, 0]
+
+
 async def test_claim_in_the_order_of_creation_quarantines_any_lane(store: PostgresStore, raw: Raw) -> None:
     """A row of a lane that does not exist is found by a claim of both lanes, and is then out of the way."""
     jobs = [new_job() for _ in range(3)]

@@ -12,10 +12,9 @@ import sys
 from pathlib import Path
 
 from mulligan import Lease, Mulligan
-from mulligan.worker.policies import Policies
-from mulligan.worker.sweeper import Sweeper
 from tests.processes.ledger import Ledger
 from tests.processes.tasks import POLICY, make_app
+from tests.sweeping import sweeper_of
 
 SHORT_S, TINY_S = 0.05, 0.002
 FENCE_LAST = 3
@@ -29,7 +28,7 @@ class Claimer:
         self._app = app
         self._ledger = ledger
         self._rng = rng
-        self._sweeper = Sweeper(app.store, Policies(app.registry, {}, POLICY), app.events, rng, "sweeper")
+        self._sweeper = sweeper_of(app, rng, "sweeper", policy=POLICY)
         self._lapsed: list[Lease] = []
 
     async def run(self, jobs: int) -> None:

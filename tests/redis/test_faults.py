@@ -7,9 +7,10 @@ from redis.exceptions import AuthenticationError, BusyLoadingError, OutOfMemoryE
 from redis.exceptions import ConnectionError as DriverConnectionError
 
 from mulligan.core.errors import BadSetting, MulliganError, SchemaMismatch, StoreRejected, StoreUnavailable
+from mulligan.core.limits import TOKEN
 from mulligan.stores.redis import RedisStore, from_url
 from mulligan.stores.redis.faults import translated
-from tests.builders import all_jobs, claim, done, new_job, retry
+from tests.builders import all_jobs, ask, bucket, claim, done, grouped, new_job, retry
 from tests.redis.keys import command
 from tests.servers import Proxy, Redis
 
@@ -109,9 +110,29 @@ async def test_a_lost_reply_of_a_claim_is_asked_for_again(server: Redis) -> None
         await store.open()
         jobs = [new_job() for _ in range(5)]
         await store.insert(jobs)
+        await claim(store, ask("other"))  # so that the server knows the script, and the reply that is lost is the script's
         dropped = proxy.drop_reply(lambda request: b"EVALSHA" in request)
         claimed = (await claim(store)).jobs
         assert dropped.is_set()
         assert [job.id for job in claimed] == [job.id for job in jobs]
         assert {job.fence for job in claimed} == {1}
+        await store.close()
+
+
+async def test_lost_replies_cost_no_token_and_no_version(server: Redis) -> None:
+    """A limited claim and a note whose replies were lost are repeated: the token is taken once, and the note has its first version."""
+    with Proxy(server.url) as proxy:
+        store = from_url(proxy.url_of(server.url))
+        await store.open()
+        await store.insert([grouped(fair="a") for _ in range(3)])
+        await claim(store, ask("other"))
+        dropped = proxy.drop_reply(lambda request: b"EVALSHA" in request)
+        claimed = await claim(store, ask(limits=(bucket("starts", burst=2),)), total=1)
+        assert dropped.is_set() and len(claimed.jobs) == 1
+        assert (await store.levels())["starts"].level_u == TOKEN
+        other = await store.put_note("another", "body", 0)
+        dropped = proxy.drop_reply(lambda request: b"body of the note" in request)
+        note = await store.put_note("key", "body of the note", 0)
+        assert dropped.is_set() and note is not None and note.version == 1
+        assert await store.notes("") == [other, note]
         await store.close()

@@ -2,16 +2,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec.structs import replace
 
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import Query
+from mulligan.core.limits import TOKEN, Slots
 from mulligan.stores.redis import RedisStore
-from mulligan.stores.redis.layout import blob, run_of
-from tests.builders import all_events, ask, claim, fifo, get, new_job, requeue, retry
+from mulligan.stores.redis.layout import STATE_WIDTH, State, array_of, blob, run_of
+from tests.builders import all_events, ask, bucket, claim, fifo, get, grouped, new_job, requeue, retry
 from tests.redis.keys import command, keys
 
 GOOD_LIMITS = blob(run_of((None, None)))
+COUNTS = blob(run_of((0, 0, 0, 0, 1)))
+
+
+def state_due_at(due: object) -> bytes:
+    """The state of a job that waits in queue q, with this as its due time."""
+    claimed = ("pending", 0, 0, 1, 1, *(None,) * 6)
+    return run_of((*claimed, "fresh", 1, COUNTS, None, None, False, "q", 0, 1, 1, due, None, False, None, None))
+
+
 # What somebody may have done to the keys of a job, and what the reason must name.
 DAMAGE: dict[str, tuple[str, Any, str]] = {
     "body is gone": ("body", None, "task"),
@@ -19,17 +31,20 @@ DAMAGE: dict[str, tuple[str, Any, str]] = {
     "body has other parts": ("body", run_of((1, 2, 3)), "task"),
     "payload is a number": (
         "body",
-        run_of((blob(run_of(("x", "q", "work", 5, "{}", 3, 0))), GOOD_LIMITS, blob(run_of((None,) * 5 + ((), None))))),
+        run_of((blob(run_of(("x", "q", "work", 5, "{}", 3, 0))), GOOD_LIMITS, blob(run_of((None,) * 6 + ((), None))))),
         "payload",
     ),
     "tags are a map": (
         "body",
-        run_of((blob(run_of(("x", "q", "work", "{}", "{}", 3, 0))), GOOD_LIMITS, blob(run_of((None,) * 5 + ({"a": 1}, None))))),
+        run_of((blob(run_of(("x", "q", "work", "{}", "{}", 3, 0))), GOOD_LIMITS, blob(run_of((None,) * 6 + ({"a": 1}, None))))),
         "tags",
     ),
     "state is no MessagePack": ("state", b"\xc1\xff\xff", "created_at_us"),
     "state is short": ("state", run_of(("pending", 1)), "created_at_us"),
+    "due time is gone": ("state", state_due_at(None), "due_us"),
+    "due time is a text": ("state", state_due_at("soon"), "due_us"),
 }
+SEEN_BY_THE_CLIENT = ("payload is a number", "tags are a map")
 
 
 async def damage(store: RedisStore, job_id: str, how: str) -> str:
@@ -42,14 +57,17 @@ async def damage(store: RedisStore, job_id: str, how: str) -> str:
     return field
 
 
+@pytest.mark.parametrize("fair", [None, "tenant"])
 @pytest.mark.parametrize("by_age", [False, True])
 @pytest.mark.parametrize("how", DAMAGE)
-async def test_claim_quarantines_what_it_cannot_decode(store: RedisStore, how: str, by_age: bool) -> None:
-    """The damaged job is set to failed with the reason, record and event; the others are claimed at once."""
-    jobs = [new_job() for _ in range(3)]
+async def test_claim_quarantines_what_it_cannot_decode(store: RedisStore, how: str, by_age: bool, fair: str | None) -> None:
+    """The damaged job is set to failed with the reason, record and event; the others are claimed. What the script sees costs no token."""
+    jobs = [grouped(fair=fair) for _ in range(3)]
     await store.insert(jobs)
     field = await damage(store, jobs[1].id, how)
-    claimed = await claim(store, fifo() if by_age else ask())
+    limits = () if fair is None else (Slots(most=3), bucket(burst=3))
+    claimed = await claim(store, replace(fifo() if by_age else ask(), limits=limits))
+    assert claimed.levels == ({} if fair is None else {"b": 0 if how in SEEN_BY_THE_CLIENT else TOKEN})
     assert [job.id for job in claimed.jobs] == [jobs[0].id, jobs[2].id]
     bad = await get(store, jobs[1].id)
     assert bad.status == "failed"
@@ -60,6 +78,9 @@ async def test_claim_quarantines_what_it_cannot_decode(store: RedisStore, how: s
     [figures] = (await store.stats()).queues
     assert (figures.processing, figures.failed, figures.fresh_ready) == (2, 1, 0)
     assert (await claim(store, fifo() if by_age else ask())).jobs == []
+    if fair is not None:
+        assert await command(store, "ZCARD", "{}slots:q:fresh") == 2
+        assert "groups:q:fresh:0" not in await keys(store)
 
 
 @pytest.mark.parametrize("how", [how for how in DAMAGE if DAMAGE[how][0] == "body"])
@@ -72,6 +93,26 @@ async def test_sweep_quarantines_what_it_cannot_decode(store: RedisStore, clock:
     assert [job.id for job in await store.overdue(10)] == [held[0].id, held[2].id]
     assert (await get(store, held[1].id)).status == "failed"
     assert len(await store.overdue(10)) == 2
+
+
+@pytest.mark.parametrize("due", [None, "soon", 1.5])
+async def test_a_running_job_without_a_due_time_is_quarantined(store: RedisStore, clock: ManualClock, due: object) -> None:
+    """Whoever meets it next, the repeat of its claim or a sweep, sets it to failed and goes on with the others."""
+    await store.insert([new_job() for _ in range(4)])
+    held = (await claim(store, claim_id="c")).jobs
+    for job in held[1:3]:
+        text = await command(store, "GET", f"{{}}state:{job.id}")
+        values = msgspec.msgpack.decode(array_of(text, STATE_WIDTH), type=list[msgspec.Raw])
+        values[State.__struct_fields__.index("due_us")] = msgspec.Raw(msgspec.msgpack.encode(due))
+        await command(store, "SET", f"{{}}state:{job.id}", run_of(values))
+        if job is held[1]:
+            assert [one.id for one in (await claim(store, claim_id="c")).jobs] == [held[0].id, held[2].id, held[3].id]
+    clock.advance(31)
+    assert [job.id for job in await store.overdue(10)] == [held[0].id, held[3].id]
+    for job in held[1:3]:
+        bad = await get(store, job.id)
+        assert (bad.status, bad.due_us) == ("failed", 0)
+        assert bad.last_error is not None and "due_us" in bad.last_error.message
 
 
 @pytest.mark.parametrize("how", DAMAGE)

@@ -4,11 +4,21 @@ import pytest
 
 from mulligan.core.clock import ManualClock
 from mulligan.core.job import STATUSES
+from mulligan.core.limits import Slots
 from mulligan.stores.redis import RedisStore
-from tests.builders import ask, claim, done, failed, fifo, full_state, new_job, retry
+from tests.builders import ask, bucket, claim, done, failed, fifo, full_state, grouped, new_job, retry
 from tests.redis.keys import command, keys
 
 NOTHING = {"missing_entries": 0, "wrong_entries": 0, "ownerless_keys": 0, "wrong_tallies": 0, "stateless_jobs": 0}
+
+
+async def contents(store: RedisStore) -> dict[str, object]:
+    """The entries of every index that is a sorted set."""
+    found: dict[str, object] = {}
+    for key in await keys(store):
+        if await command(store, "TYPE", f"{{}}{key}") == b"zset":
+            found[key] = await command(store, "ZRANGE", f"{{}}{key}", 0, -1, "WITHSCORES")
+    return found
 
 
 async def fill(store: RedisStore) -> None:
@@ -21,14 +31,18 @@ async def fill(store: RedisStore) -> None:
     jobs = [new_job() for _ in range(2)]
     await store.insert(jobs)
     await store.request_cancel([jobs[0].id])
+    tenants = [("a", None), ("b", "k"), ("c", None)]
+    await store.insert([grouped("ring", fair=name, key=key, delay_s=delay_s) for name, key in tenants for delay_s in (0, 60)])
+    await claim(store, ask("ring", limits=(Slots(most=5),)), total=2)
 
 
+@pytest.mark.parametrize("fair", [None, "tenant"])
 @pytest.mark.parametrize("by_age", [False, True])
-async def test_an_entry_without_a_job_blocks_nothing(store: RedisStore, by_age: bool) -> None:
+async def test_an_entry_without_a_job_blocks_nothing(store: RedisStore, by_age: bool, fair: str | None) -> None:
     """Jobs removed by hand, more of them than a claim asks for, leave index entries behind; the claim drops them and serves the rest."""
-    gone = [new_job() for _ in range(30)]
+    gone = [grouped(fair=fair) for _ in range(30)]
     await store.insert(gone)
-    left = [new_job() for _ in range(5)]
+    left = [grouped(fair=fair) for _ in range(5)]
     await store.insert(left)
     for job in gone:
         await command(store, "DEL", f"{{}}state:{job.id}", f"{{}}body:{job.id}")
@@ -57,17 +71,24 @@ async def test_there_is_nothing_to_mend_in_a_sound_store(store: RedisStore) -> N
 
 
 @pytest.mark.parametrize(
-    "lost", ["due:q:fresh:0", "due:q:retry:0", "leases", "finished:done", "ids", "unique", "counts", "names", "ready:other:fresh:0"]
+    "lost",
+    [
+        *("due:q:fresh:0", "due:q:retry:0", "leases", "finished:done", "ids", "unique", "counts", "names", "ready:other:fresh:0"),
+        *("group:fresh:0:4:ring:c\x1f\x1f\x1f", "waiting:ring:fresh:0", "groups:ring:fresh:0", "grouped"),
+        *("slots:ring:fresh", "keyed:fresh:4:ring:k"),
+    ],
 )
 async def test_lost_indexes_are_made_again(store: RedisStore, lost: str) -> None:
     """Every index that was removed by hand is made again from the jobs themselves."""
     await fill(store)
-    before = await full_state(store)
+    before, indexes = await full_state(store), await contents(store)
     assert lost in await keys(store)
     await command(store, "DEL", f"{{}}{lost}")
     mended = await store.repair()
-    assert sum(mended.values()) > 0 or lost == "names"
+    assert sum(mended.values()) > 0 or lost in ("names", "grouped")
     assert await full_state(store) == before
+    if not lost.startswith("ready:"):  # marked jobs wait among the due ones again
+        assert await contents(store) == indexes
     assert await store.repair() == NOTHING
 
 
@@ -78,9 +99,12 @@ async def test_entries_in_the_wrong_index_are_removed(store: RedisStore) -> None
     [some_id] = [job_id for job_id, job in before["jobs"].items() if job.status == "failed"]
     for status in STATUSES[2:]:
         await command(store, "ZADD", f"{{}}finished:{status}", 5, "nobody")
-    for index in ("due:q:fresh:0", "ready:q:fresh:0", "leases"):
+    for index in ("due:q:fresh:0", "ready:q:fresh:0", "leases", "waiting:q:fresh:0", "slots:q:fresh", "keyed:fresh:1:q:k"):
         await command(store, "ZADD", f"{{}}{index}", 5, some_id)
-    assert (await store.repair())["wrong_entries"] == 6
+    for index in ("group:fresh:0:4:ring:gone\x1f\x1f\x1f", "group:fresh:0:4:ring:a\x1f\x1f\x1f"):
+        await command(store, "ZADD", f"{{}}{index}", 5, some_id)
+    await command(store, "ZADD", "{}groups:ring:fresh:0", 0, "gone\x1f\x1f\x1f")
+    assert (await store.repair())["wrong_entries"] == 12
     assert await full_state(store) == before
 
 
@@ -103,3 +127,19 @@ async def test_pruned_jobs_leave_no_keys(store: RedisStore) -> None:
     await store.settle([done(job, '"result"') for job in held])
     assert await store.prune("done", 0, 100) == 10
     assert await keys(store) <= {"epoch", "beat", "schema", "names", "events", "seq", "claims"}
+
+
+async def test_grouped_jobs_leave_no_keys(store: RedisStore) -> None:
+    """Neither groups nor keys nor slots outlive their jobs: only the queue's name, and what is left in its buckets."""
+    later = grouped(fair="later", delay_s=60)
+    await store.insert([later, *(grouped(fair=name, key=f"key {name}") for name in "abc" for _ in range(2))])
+    await store.request_cancel([later.id])
+    limits = (Slots(most=10), Slots(most=2, by_key=True), bucket(burst=100))
+    held = (await claim(store, ask(limits=limits))).jobs
+    await store.settle([retry(job) for job in held[:3]] + [failed(job) for job in held[3:]])
+    await store.settle([done(job) for job in (await claim(store, ask(lane="retry", limits=limits))).jobs])
+    await store.prune("done", 0, 100)
+    await store.prune("failed", 0, 100)
+    await store.prune("cancelled", 0, 100)
+    rest = {"epoch", "beat", "schema", "names", "events", "seq", "claims"}
+    assert await keys(store) <= {*rest, "grouped", "levels", "touched"}

@@ -12,12 +12,11 @@ import pytest
 from mulligan import BadPolicy, Context, Exponential, Fail, Fifo, Mulligan, Queue, RetryPolicy
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import Store
-from mulligan.worker.policies import Policies
-from mulligan.worker.sweeper import Sweeper
 from tests import builders
 from tests.conftest import url_of
 from tests.faults import FaultyStore
 from tests.seeds.scenes import IDLE, Flaky, MeetingStore, change_store, drained, kinds
+from tests.sweeping import sweeper_of
 from tests.virtual import Stage, play
 
 MICRO = RetryPolicy.preset("micro-queue")
@@ -331,8 +330,7 @@ def test_m13_eight_sweepers_at_once_have_the_effect_of_one(backend: str, tmp_pat
         await app.claim(limit=20, lease=10)
         await asyncio.sleep(11)
         store = MeetingStore(app.store, "overdue", 8)
-        policies = Policies(app.registry, {}, None)
-        sweepers = [Sweeper(store, policies, app.events, random.Random(number), f"w{number}") for number in range(8)]
+        sweepers = [sweeper_of(app, random.Random(number), f"w{number}", store=store) for number in range(8)]
         recovered = await asyncio.gather(*(sweeper.sweep() for sweeper in sweepers))
         assert sum(recovered) == 20
         jobs = [await handle.job() for handle in handles]

@@ -194,10 +194,11 @@ def test_o08_a_store_that_is_not_there_is_refused_at_once(url: str, monkeypatch:
 
 
 @pytest.mark.parametrize("limit", ["concurrency", "max_inflight_retries"])
-def test_o08_a_limit_that_no_store_keeps_is_refused(limit: str) -> None:
-    """A fleet-wide limit is refused while no store enforces it, instead of being kept in one process."""
-    with pytest.raises(BadSetting, match=limit):
-        Queue("q", **{limit: 5})  # type: ignore[arg-type]
+def test_o08_a_limit_that_no_store_could_keep_is_refused(limit: str) -> None:
+    """A fleet-wide limit is a whole number of jobs; anything else is refused where it is given, not when the first job waits for ever."""
+    for wrong in (0, -1, 2.5, True, "5", 10**9):
+        with pytest.raises(BadSetting, match=limit):
+            Queue("q", **{limit: wrong})  # type: ignore[arg-type]
 
 
 async def test_o08_an_unusable_file_stops_the_worker_at_its_start(tmp_path: Path) -> None:

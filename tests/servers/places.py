@@ -56,15 +56,16 @@ END $$
 """
 
 EMPTY_PREFIX = """
-local cursor, gone = '0', 0
-repeat
+local cursor = ARGV[2]
+for _ = 1, 100 do
   local page = redis.call('SCAN', cursor, 'MATCH', ARGV[1], 'COUNT', 1000)
   cursor = page[1]
   for _, key in ipairs(page[2]) do
-    gone = gone + redis.call('UNLINK', key)
+    redis.call('UNLINK', key)
   end
-until cursor == '0'
-return gone
+  if cursor == '0' then break end
+end
+return cursor
 """
 
 
@@ -201,8 +202,10 @@ class Prefixes(Places):
         return with_option(self._url, "app", name)
 
     def empty(self, name: str) -> bool:
-        """Removes every key with this hash tag, in one call."""
-        self._client.eval(EMPTY_PREFIX, 0, f"{{{name}}}*")
+        """Removes every key with this hash tag, in one call, or in several where there are very many: none may hold up the server."""
+        cursor = b"0"
+        while (cursor := self._client.eval(EMPTY_PREFIX, 0, f"{{{name}}}*", cursor)) != b"0":
+            pass
         return True
 
     def close(self, names: list[str]) -> None:

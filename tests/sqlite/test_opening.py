@@ -115,6 +115,17 @@ async def test_folder_is_no_file(tmp_path: Path) -> None:
         await SQLiteStore(tmp_path).open()
 
 
+async def test_database_in_another_encoding_is_refused(path: Path) -> None:
+    """Groups and keys stand in the order of their bytes in UTF-8; a database that sorts by others is left as it is."""
+    own = sqlite3.connect(path)
+    own.executescript("PRAGMA encoding = 'UTF-16'; CREATE TABLE mine (x)")
+    own.close()
+    before = path.read_bytes()
+    with pytest.raises(BadSetting, match="UTF-16"):
+        await SQLiteStore(path).open()
+    assert path.read_bytes() == before
+
+
 async def test_other_file_is_not_touched(path: Path) -> None:
     """A file that is no database is refused and stays as it was."""
     path.write_bytes(b"These are the letters of somebody, and no database at all. " * 100)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,38 +10,8 @@ import pytest
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import Query
 from mulligan.stores.sqlite import SQLiteStore
-from mulligan.stores.sqlite.hop import Hop, Outside
 from tests.builders import LEASE_S, ask, claim, done, failed, fifo, grip, new_job, put_and_claim, retry
-
-Call = Callable[[SQLiteStore], Awaitable[object]]
-
-
-async def on_both_threads(store: SQLiteStore, work: Callable[[Hop], object]) -> list[object]:
-    """Runs something outside a transaction in the thread of each connection."""
-    session = store._session
-    assert session is not None
-    loop = asyncio.get_running_loop()
-    hops: list[Hop] = [session.writer, session.reader]
-    return [await loop.run_in_executor(hop, Outside(partial(work, hop))) for hop in hops]
-
-
-async def statements_of(store: SQLiteStore, call: Call) -> list[str]:
-    """The statements a call executes, with their values."""
-    seen: list[str] = []
-    await on_both_threads(store, lambda hop: hop.connection.set_trace_callback(seen.append))  # type: ignore[union-attr]
-    await call(store)
-    await on_both_threads(store, lambda hop: hop.connection.set_trace_callback(None))  # type: ignore[union-attr]
-    # A line that begins with -- is the body of a trigger, which has a plan of its own.
-    return [text for text in seen if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)", text, re.IGNORECASE)]
-
-
-async def plan_of(store: SQLiteStore, call: Call) -> list[str]:
-    """The steps of all plans of a call."""
-    lines: list[str] = []
-    for statement in await statements_of(store, call):
-        rows = await store._write(lambda t, statement=statement: t.rows(f"EXPLAIN QUERY PLAN {statement}"))  # type: ignore[misc]
-        lines += [row[3] for row in rows]
-    return lines
+from tests.sqlite.tracing import Call, plan_of, steps_of
 
 
 async def some_of_everything(store: SQLiteStore, clock: ManualClock) -> None:
@@ -68,7 +35,7 @@ async def renew_one(store: SQLiteStore) -> None:
 
 CALLS: dict[str, tuple[Call, str]] = {
     "claim": (lambda store: claim(store), "mulligan_jobs_due (queue=? AND lane=? AND priority=? AND run_at_us<?)"),
-    "claim by creation": (lambda store: claim(store, fifo()), "mulligan_jobs_fifo (queue=? AND priority=?)"),
+    "claim by creation": (lambda store: claim(store, fifo()), "mulligan_jobs_fifo (queue=? AND priority=? AND lane=?)"),
     "empty claim": (lambda store: claim(store, ask("none")), "mulligan_jobs_due (queue=? AND lane=? AND priority=? AND run_at_us>?)"),
     "repeated claim": (lambda store: claim(store, ask("q2"), claim_id="again"), "mulligan_claims_1 (claim_id=?)"),
     "settle": (claim_and_settle, "mulligan_jobs_id (id=?)"),
@@ -124,26 +91,12 @@ async def test_plans_do_not_follow_statistics(store: SQLiteStore, clock: ManualC
     assert any("mulligan_jobs_id (id=?)" in line for line in settling)
 
 
-async def steps_of(store: SQLiteStore, call: Call) -> int:
-    """How many steps SQLite's machine takes for a call, in hundreds."""
-    counts = [0]
-
-    def count() -> int:
-        counts[0] += 1
-        return 0
-
-    await on_both_threads(store, lambda hop: hop.connection.set_progress_handler(count, 100))  # type: ignore[union-attr]
-    await call(store)
-    await on_both_threads(store, lambda hop: hop.connection.set_progress_handler(None, 0))  # type: ignore[union-attr]
-    return counts[0]
-
-
 # Copies of one row, made inside SQLite. Ids go down from the top, so that the jobs of the test are not the newest.
 MANY = """
 WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ?)
-INSERT INTO mulligan_jobs (id, queue, task, status, lane, priority, run_at_us, created_at_us, updated_at_us, due_first_us, finished_at_us,
-  policy, payload)
-SELECT printf('ffffffff-%s-%s-%012d', ?, ?, i), 'q', 'work', ?, ?, 0, ?, ? - i, 0, 0, ?, '{}', '{}' FROM n
+INSERT INTO mulligan_jobs (id, queue, task, status, lane, priority, run_at_us, created_at_us, updated_at_us, due_first_us, due_us,
+  finished_at_us, policy, payload)
+SELECT printf('ffffffff-%s-%s-%012d', ?, ?, i), 'q', 'work', ?, ?, 0, ?, ? - i, 0, 0, 0, ?, '{}', '{}' FROM n
 """
 
 

@@ -280,3 +280,26 @@ async def test_sleeper_whose_loop_is_gone_does_no_harm(store: SQLiteStore) -> No
     await asyncio.get_running_loop().run_in_executor(None, sleep_and_abandon)
     store.announce()
     assert await ear.wait(FOREVER_S)
+
+
+def test_one_that_leaves_does_not_take_the_folder_from_one_that_comes(
+    base: Path, path: Path, lock: FileLock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last to leave removes the folder just after the next one has made it, twice when it looks and twice when it binds."""
+    make, leaving = Wakeups._make_folder, 2
+
+    def made_and_removed(wakeups: Wakeups) -> None:
+        nonlocal leaving
+        make(wakeups)
+        if leaving:
+            leaving -= 1
+            wakeups._folder.rmdir()
+
+    monkeypatch.setattr(Wakeups, "_make_folder", made_and_removed)
+    wakeups = Wakeups(str(path), lock, base)
+    assert (wakeups.trouble, leaving) == ("", 0)
+    leaving = 2
+    ear = wakeups.listen()
+    assert (wakeups.trouble, leaving) == ("", 0)
+    assert ear.name
+    wakeups.close()

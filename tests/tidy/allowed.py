@@ -12,10 +12,16 @@ ENTRY_POINTS = {
     "mulligan.cli": "the mulligan command",
     "mulligan.sim": "the tests run the worker under virtual time; the simulator will",
     "mulligan.sim.virtual": "likewise",
+    "mulligan.sim.arrivals": "benchmarks.storms and its tests play scenes with it; the simulator will",
+    "mulligan.sim.chart": "likewise",
+    "mulligan.sim.figures": "likewise",
+    "mulligan.sim.play": "likewise",
+    "mulligan.sim.service": "likewise",
 }
 
 # "file::function" -> why its SQL is put together from text. Values are always bound; only fixed parts of our own are pasted in.
 COMPOSED_SQL = {
+    "src/mulligan/stores/postgres/careful.py::<module>": "the columns of a job, as in claim.py",
     "src/mulligan/stores/postgres/claim.py::<module>": "the columns of a job are listed once, in rows.py",
     "src/mulligan/stores/postgres/find.py::<module>": "the columns of a job, as above",
     "src/mulligan/stores/postgres/find.py::find_sql": "the conditions of a filter, each from a fixed text",
@@ -27,6 +33,9 @@ COMPOSED_SQL = {
     "src/mulligan/stores/sqlite/eventlog.py::<module>": "the shape of a batch that travels as one JSON array is written once, in bulk.py",
     "src/mulligan/stores/sqlite/find.py::_find_sql": "the conditions of a filter, each from a fixed text",
     "src/mulligan/stores/sqlite/insert.py::<module>": "the columns of a job are listed once, and the shape of a batch as above",
+    "src/mulligan/stores/sqlite/limits.py::<module>": "the shape of a batch, as above",
+    "src/mulligan/stores/sqlite/lines.py::<module>": "the shape of a batch, as above, and the text that finds the jobs of one place",
+    "src/mulligan/stores/sqlite/ring.py::<module>": "likewise, and a statement that names the tenant of a group in several places",
     "src/mulligan/stores/postgres/migrations.py::_note_of": "a script has no parameters; number, name and checksum are our own",
     "src/mulligan/stores/sqlite/migrations.py::_note_of": "likewise",
     "src/mulligan/stores/sqlite/restore.py::<module>": "the columns of a job are listed once, and the shape of a batch as above",

@@ -7,7 +7,9 @@ from datetime import datetime
 from typing import Any, assert_type
 
 from mulligan import (
+    Breaker,
     Context,
+    Downstream,
     Exponential,
     Handle,
     Job,
@@ -15,12 +17,16 @@ from mulligan import (
     Mulligan,
     NewJob,
     Queue,
+    Rate,
+    RetryBudget,
     RetryPolicy,
     ScheduleHandle,
+    Separate,
     Task,
     Weighted,
     Worker,
 )
+from mulligan.steering import BreakerStatus, ChangedQueue
 from mulligan.sync import SyncHandle
 
 app = Mulligan("memory://", retry=RetryPolicy(max_retries=5, backoff=Exponential(base=1, factor=2, cap=900), jitter="full"))
@@ -55,6 +61,11 @@ async def async_called(invoice: int) -> bool:
 @app.task(timeout=None)
 async def async_context_called(ctx: Context, invoice: int) -> float:
     return invoice / 2
+
+
+@app.task(depends_on="bank", rate=Rate(per_minute=100), budget=RetryBudget(ratio=0.2, min_per_s=10))
+async def limited(invoice: int) -> str:
+    return str(invoice)
 
 
 @app.task()
@@ -96,6 +107,7 @@ async def options_and_jobs() -> None:
     later = async_plain.options(delay=60, priority=2, unique_key="invoice:42", max_age=3600)
     assert_type(await later.enqueue(1, "USD"), Handle[str])
     assert_type(await sync_context.options(tags=["a"]).options(timeout=None).enqueue("x"), Handle[dict[str, int]])
+    assert_type(await limited.options(fair_key="tenant", concurrency_key="invoice:42").enqueue(1), Handle[str])
     assert_type(later.job(1), NewJob)
     assert_type(async_context.job(1, currency="EUR"), NewJob)
     assert_type(await app.enqueue_many([async_plain.job(1), sync_plain.job("x")]), list[Handle[Any]])
@@ -149,6 +161,30 @@ async def operating() -> None:
     async with app.worker(concurrency=100) as worker:
         assert_type(worker, Worker)
         assert_type(await worker.drain(), None)
+
+
+async def steering() -> None:
+    """Limits of the whole fleet, in code and while it runs; texts will do where they are typed by people."""
+    app.queues(Queue("billing", claim=Separate(5), concurrency=20, rate=Rate(per_s=5), budget=RetryBudget(per_minute=100, over="fail")))
+    app.downstreams(Downstream("bank", breaker=Breaker(failure_rate=0.3)), Downstream("shop", breaker=None))
+    app.declare("other", depends_on="bank")
+    assert_type(await app.configure("billing", claim="weighted(0.3)", rate="100/m", budget=None, by="ann"), dict[str, Any])
+    assert_type(await app.configure("billing", claim=Weighted(0.3), rate=Rate(per_s=1), concurrency=None), dict[str, Any])
+    assert_type(await app.configured(), list[ChangedQueue])
+    assert_type(await app.open_breaker("bank", reason="x", by="ann"), BreakerStatus)
+    assert_type(await app.breakers(), list[BreakerStatus])
+    assert_type((await app.close_breaker("bank")).since, datetime | None)
+    await app.reset_queue("billing", by="ann")
+
+
+def steering_blocking() -> None:
+    """The same for code without a loop."""
+    assert_type(app.sync.configure("billing", concurrency=5), dict[str, Any])
+    assert_type(app.sync.configured(), list[ChangedQueue])
+    assert_type(app.sync.open_breaker("bank"), BreakerStatus)
+    assert_type(app.sync.close_breaker("bank"), BreakerStatus)
+    assert_type(app.sync.breakers(), list[BreakerStatus])
+    app.sync.reset_queue("billing")
 
 
 def typed_tasks() -> None:

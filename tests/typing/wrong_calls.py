@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from mulligan import Context, Handle, Mulligan
+from mulligan import Context, Handle, Mulligan, Rate, RetryBudget
 
 app = Mulligan("memory://")
 
@@ -89,3 +89,17 @@ async def wrong_settings() -> None:
     app.task(retries=5)  # type: ignore[call-overload]
     await app.enqueue_many([1])  # type: ignore[list-item]
     await app.get(5)  # type: ignore[arg-type]
+    app.task(depends_on=5)  # type: ignore[call-overload]
+    app.task(rate="100/m")  # type: ignore[call-overload]
+    app.declare("x", budget=Rate(per_s=1))  # type: ignore[arg-type]
+    app.downstreams("bank")  # type: ignore[arg-type]
+
+
+async def wrong_steering() -> None:
+    """Changes of a queue that no worker could follow."""
+    await app.configure("q", concurrency="5")  # type: ignore[arg-type]
+    await app.configure("q", key_concurrency=None)  # type: ignore[arg-type]
+    await app.configure("q", hold_slot_up_to=3)  # type: ignore[call-arg]
+    await app.configure("q", rate=RetryBudget(per_s=1))  # type: ignore[arg-type]
+    app.sync.configure("q", claim=5)  # type: ignore[arg-type]
+    await app.open_breaker()  # type: ignore[call-arg]

@@ -19,6 +19,8 @@ COMMANDS = {
     "cancel": Lazy("mulligan.cli.cancel:cancel", "Cancel jobs that wait; ask running ones to stop."),
     "pause": Lazy("mulligan.cli.pause:pause", "Let nothing of a queue be started until it is resumed."),
     "resume": Lazy("mulligan.cli.pause:resume", "Let a paused queue go on."),
+    "configure": Lazy("mulligan.cli.configure:configure", "Change how a queue is served, while workers run."),
+    "breakers": Lazy("mulligan.cli.breakers:breakers", "List all breakers; open or close one by hand."),
     "events": Lazy("mulligan.cli.events:events", "Show what happened lately, or follow it."),
     "doctor": Lazy("mulligan.cli.doctor:doctor", "Look for trouble, and say what to do about it."),
     "migrate": Lazy("mulligan.cli.migrate:migrate", "Create the store, or bring it up to date."),

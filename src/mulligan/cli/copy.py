@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def copy(ctx: click.Context, source: str, target: str, force: bool, as_json: bool) -> None:
-    """Copy everything from one store to another: jobs with their histories, settings of queues, schedules.
+    """Copy everything from one store to another: jobs with their histories, settings of queues, schedules, breakers.
 
     Stop the workers of both first. A job that is in the second store already is left alone there, so that a copy that was interrupted is
     resumed by repeating it. At the end the counts of both stores are compared; exit code 1 if they do not agree.
@@ -34,7 +34,7 @@ def copy(ctx: click.Context, source: str, target: str, force: bool, as_json: boo
         say(
             f"{copied.copied} jobs copied, {copied.already_there} were there already"
             + (f" ({copied.differing} of them have moved on there)" if copied.differing else "")
-            + f"; {copied.queues} queue settings, {copied.schedules} schedules."
+            + f"; {copied.queues} queue settings, {copied.schedules} schedules, {copied.notes} notes."
         )
         for problem in copied.problems:
             say(f"not verified: {problem}", style="red")

@@ -1,4 +1,4 @@
-"""Carrying everything from one store to another: jobs with their histories, queues, schedules. Repeating it is harmless."""
+"""Carrying everything from one store to another: jobs with their histories, queues, schedules, notes. Repeating it is harmless."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ class Copied(msgspec.Struct, frozen=True, kw_only=True):
     differing: int  # already there, and not the same any more: the other store has worked on them
     queues: int  # settings the target did not have
     schedules: int  # likewise
+    notes: int  # likewise: what operators have changed, and the states of breakers
     verified: bool
     problems: tuple[str, ...] = ()
 
@@ -66,7 +67,7 @@ async def copy_store(source: Store, target: Store, told: Callable[[int], None]) 
         after = page.after
         if after is None:
             break
-    queues, schedules = await _copy_settings(source, target)
+    queues, schedules, notes = await _copy_settings(source, target)
     problems = _problems(seen, copied, before, (await source.stats(), await target.stats()))
     return Copied(
         jobs=seen.total(),
@@ -75,12 +76,13 @@ async def copy_store(source: Store, target: Store, told: Callable[[int], None]) 
         differing=differing,
         queues=queues,
         schedules=schedules,
+        notes=notes,
         verified=not problems,
         problems=tuple(problems),
     )
 
 
-async def _copy_settings(source: Store, target: Store) -> tuple[int, int]:
+async def _copy_settings(source: Store, target: Store) -> tuple[int, int, int]:
     """Carries over what the target does not have yet: what was changed there since is as it should be."""
     known = {state.queue for state in await target.queue_states()}
     states = [state for state in await source.queue_states() if state.queue not in known]
@@ -90,7 +92,11 @@ async def _copy_settings(source: Store, target: Store) -> tuple[int, int]:
     schedules = [schedule for schedule in await source.schedules() if schedule.name not in there]
     for schedule in schedules:
         await target.put_schedule(schedule)
-    return len(states), len(schedules)
+    written = {note.key for note in await target.notes("")}
+    notes = [note for note in await source.notes("") if note.key not in written]
+    for note in notes:
+        await target.put_note(note.key, note.body, 0)
+    return len(states), len(schedules), len(notes)
 
 
 def _portions(jobs: Sequence[Job]) -> Iterator[list[Job]]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from mulligan.admin import Status
+from mulligan.cli.doctor_limits import limit_findings
 from mulligan.cli.finding import Finding, fail, ok, warn
 from mulligan.cli.job_view import error_text
 from mulligan.cli.times import ago, length
@@ -42,6 +43,7 @@ def work_findings(evidence: Evidence) -> list[Finding]:
         *_workers(evidence),
         *_unserved(evidence),
         *_paused(evidence),
+        *limit_findings(evidence.status, evidence.hint),
         *_unknown_tasks(evidence),
         *_stuck(evidence),
         *_late_schedules(evidence),

@@ -23,6 +23,8 @@ STORE_HELP = "The store. [env: MULLIGAN_STORE; default: that of --app, else sqli
 @click.option("--eta", metavar="TIME", help="Run no earlier than this time, as in 2030-01-31T12:00:00Z.")
 @click.option("--priority", type=click.IntRange(0, 2), help="0 normal, 1 raised, 2 urgent.")
 @click.option("--unique-key", metavar="KEY", help="At most one waiting or running job of the queue has it; else the first one stands.")
+@click.option("--fair-key", metavar="KEY", help="Whom it is for: those who share a queue take turns.")
+@click.option("--concurrency-key", metavar="KEY", help="Jobs of the queue with the same one run one at a time.")
 @click.option(
     "--max-age", callback=or_none(float), metavar="SECONDS", help="Give up when it has not ended so long after it first fell due."
 )

@@ -22,6 +22,12 @@ STYLES = {
     "RETRY_SCHEDULED": "yellow",
     "REQUEUED": "green",
     "QUEUE_PAUSED": "yellow",
+    "QUEUE_CHANGED": "yellow",
+    "BREAKER_OPENED": "red",
+    "BREAKER_HALF_OPEN": "yellow",
+    "BREAKER_CLOSING": "yellow",
+    "BREAKER_CLOSED": "green",
+    "DOWNSTREAM_HELD": "yellow",
 }
 
 
@@ -106,7 +112,7 @@ def _print(event: Event, as_json: bool) -> None:
         emit_line(event_view(event))
         return
     at = us_to_datetime(event.at_us).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3]
-    what = " ".join(part for part in (event.task, event.job_id) if part) or event.queue or event.worker
+    what = " ".join(part for part in (event.task, event.job_id) if part) or event.detail.get("downstream") or event.queue or event.worker
     attempt = f" attempt {event.attempt}" if event.attempt else ""
     say(f"{at} {event.kind:<15} {what}{attempt}{_detail(event.detail)}", style=STYLES.get(event.kind, ""))
 
@@ -120,5 +126,7 @@ def _detail(detail: dict[str, Any]) -> str:
         parts.append(f"again in {detail['delay_s']:g} s")
     if detail.get("final"):
         parts.append("gave up")
+    if isinstance(changed := detail.get("settings"), dict):
+        parts.append(", ".join(f"{name} {'none' if value is None else value}" for name, value in changed.items()) or "as the code says")
     parts += [str(detail[name]) for name in ("reason", "by", "why") if detail.get(name) and not (name == "why" and detail.get("error"))]
     return f": {'; '.join(parts)}" if parts else ""

@@ -28,9 +28,11 @@ HAPPENED = {
 }
 
 
-def explain_job(job: Job, status: Status, states: Sequence[QueueState] = (), *, store_hint: str = "") -> list[str]:
+def explain_job(
+    job: Job, status: Status, states: Sequence[QueueState] = (), holding: Sequence[str] = (), *, store_hint: str = ""
+) -> list[str]:
     """The whole story, one sentence or two a line. `store_hint` is appended to the commands it recommends."""
-    around = surroundings(job, status, states)
+    around = surroundings(job, status, states, holding)
     policy = thaw(job.policy, None)
     return [
         *_beginning(job),
@@ -175,6 +177,8 @@ def _obstacles(job: Job, where: Situation, around: Surroundings, hint: str) -> l
         who = "The worker that serves its queue does" if serving == 1 else f"{unaware} of the {serving} workers that serve its queue do"
         lines.append(f"{who} not know the task {job.task} and will give it back for 30 s at a time.")
         lines.append("Deploy the code that registers it, or correct the name.")
+    elif where == "held back":
+        lines += around.holding
     elif where == "busy":
         lines.append(f"Every worker of its queue is full: it is one of {_count(around.waiting, 'due job')} and starts when a slot is free.")
     elif where == "ready":

@@ -42,6 +42,7 @@ _SAME = (
     "unique_key",
     "concurrency_key",
     "fair_key",
+    "depends_on",
     "trace",
     "cancel_requested",
     "idempotency_key",
@@ -58,6 +59,7 @@ def job_view(job: Job) -> dict[str, Any]:
     for name in _TIMES:
         seen[name] = iso(getattr(job, f"{name}_us"))
     seen["due_first_at"] = iso(job.due_first_us)
+    seen["due_at"] = iso(job.due_us)
     seen["read_at"] = iso(job.read_at_us)
     seen["next_retry_at"] = iso(job.run_at_us) if job.next_retry_at is not None else None
     seen["tags"] = list(job.tags)

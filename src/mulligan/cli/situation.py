@@ -17,6 +17,7 @@ Situation = Literal[
     "paused",  # due, but its queue is paused
     "no worker",  # due, but no worker that is alive serves its queue
     "unknown task",  # due, but none of the workers that serve its queue knows its task
+    "held back",  # due, but a limit of the fleet or a breaker is in the way
     "busy",  # due, and every worker that serves its queue is full
     "ready",  # due, and about to be started
     "running",
@@ -35,9 +36,10 @@ class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     serving: tuple[WorkerInfo, ...]  # the workers alive that serve its queue
     alive: int  # all workers alive
     waiting: int  # due jobs of its queue, itself included
+    holding: tuple[str, ...] = ()  # what limits and breakers have against it now, in sentences
 
 
-def surroundings(job: Job, status: Status, states: Sequence[QueueState] = ()) -> Surroundings:
+def surroundings(job: Job, status: Status, states: Sequence[QueueState] = (), holding: Sequence[str] = ()) -> Surroundings:
     """The surroundings of one job, from the status of all queues and their stored settings."""
     queue = next((one for one in status.queues if one.region == job.queue), None)
     paused = next((state for state in states if state.queue == job.queue and state.paused), None)
@@ -48,6 +50,7 @@ def surroundings(job: Job, status: Status, states: Sequence[QueueState] = ()) ->
         serving=tuple(worker for worker in status.workers if job.queue in worker.queues),
         alive=len(status.workers),
         waiting=0 if queue is None else queue.ready + queue.retry_ready,
+        holding=tuple(holding),
     )
 
 
@@ -67,6 +70,8 @@ def situation(job: Job, around: Surroundings) -> Situation:
         return "no worker"
     if all(job.task in worker.unknown_tasks for worker in around.serving):
         return "unknown task"
+    if around.holding:
+        return "held back"
     if all(worker.running >= worker.concurrency for worker in around.serving):
         return "busy"
     return "ready"

@@ -78,6 +78,7 @@ def _print(seen: Status) -> None:
 def _lines(seen: Status, *, colour: bool) -> list[str]:
     """What there is to print: the queues, the workers, and what needs a person."""
     from mulligan.cli.output import painted, table_lines
+    from mulligan.cli.status_numbers import number_lines
     from mulligan.core.clock import datetime_to_us
 
     now_us = datetime_to_us(seen.at, "at")
@@ -89,6 +90,7 @@ def _lines(seen: Status, *, colour: bool) -> list[str]:
         lines.append("(fresh and retry: due / waiting in all)")
     else:
         lines.append("No queue has jobs or settings yet.")
+    lines += number_lines(seen, colour=colour)
     lines.append("")
     if seen.workers:
         lines += table_lines(WORKER_TITLES, [_worker_row(worker, now_us) for worker in seen.workers], colour=colour)
@@ -166,4 +168,6 @@ def status_view(seen: Status) -> dict[str, Any]:
         "queues": seen.queues,
         "workers": [worker_view(worker) for worker in seen.workers],
         "unknown_tasks": unknown_tasks(seen),
+        "limits": seen.limits,
+        "breakers": seen.breakers,
     }

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from mulligan.core.errors import BadPayload, BadSetting, shown
+from mulligan.core.groups import SEPARATOR
 
 DEPTH_MAX = 64
 PAYLOAD_BYTES_MAX = 1024 * 1024
@@ -21,6 +22,7 @@ MESSAGE_CHARS_MAX = 4_000
 TRACEBACK_CHARS_MAX = 8_000
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}")
 KEY_CHARS_MAX = 256
+GROUP_KEY_CHARS_MAX = 128
 PATH_CHARS_MAX = 200  # shown of the place inside a payload
 
 _encode = msgspec.json.Encoder().encode
@@ -155,3 +157,12 @@ def check_key(key: object, what: str) -> str:
     if "\0" in key or storable_text(key, KEY_CHARS_MAX) != key:
         raise BadSetting(f"{what} {shown(key)} holds a NUL or a lone surrogate, which not every store can keep")
     return key
+
+
+def check_group_key(key: object, what: str) -> str:
+    """A key that becomes part of a job's group (core/groups): shorter, because stores keep groups in indexes."""
+    if not isinstance(key, str) or not 1 <= len(key) <= GROUP_KEY_CHARS_MAX:
+        raise BadSetting(f"{what} must be a text of 1 to {GROUP_KEY_CHARS_MAX} characters, not {shown(key)}")
+    if SEPARATOR in key:
+        raise BadSetting(f"{what} {shown(key)} holds the control character U+001F, which separates the parts of a group")
+    return check_key(key, what)

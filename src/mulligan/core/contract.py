@@ -7,6 +7,11 @@ What every store keeps (each line is a test there):
 - An equal settle_id answers "applied" again. A change to pending of a job with cancel_requested writes cancelled instead.
 - Renew by grips only. Overdue lists lapsed leases, it takes nothing over. Prune never removes a live job.
 - insert is idempotent on id; at most one live job per (queue, unique_key).
+- A claim keeps the limits its asks name, counted at one moment with those of all other claims: slots are jobs under a lease that has
+  not ended, so an ended one gives its slot away, and its renewal is refused while there is none left. A token is taken with each start.
+- Jobs that have a group wait in a line of their own; the lines of an ask are served in turn, tenant by tenant (core/choosing).
+- put_note writes only over the version given (0: there is none yet) and answers None otherwise; a repeat of the write that made the
+  present version answers it again.
 - restore writes jobs of another store as they were there, with their histories; False for an id that is there already, which stays as
   it is. A live job whose unique key is taken is refused (StoreRejected). Restored jobs are counted by stats like any others.
 - All times come from the store's clock; driver errors surface as StoreError.
@@ -21,12 +26,16 @@ import msgspec
 
 from mulligan.core.change import Change, Grip, Verdict
 from mulligan.core.events import Event
+from mulligan.core.figures import Figures
 from mulligan.core.job import Job, Lane, NewJob, Status
+from mulligan.core.limits import Level, Limit
 from mulligan.core.schedule import Schedule, Tick
 
 Order = Literal["run_at", "created_at"]
 CancelAnswer = Literal["cancelled", "requested", "finished", "missing"]
+BudgetMode = Literal["wait", "backoff", "weighted", "fail"]
 FIND_LIMIT_MAX = 500
+DEPTH_MAX = 1_000
 
 
 class Inserted(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -42,7 +51,8 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     `guaranteed` jobs are this ask's own share of the claim's total. What asks leave unused is lent to the others
     (core/lending): inside the lane first, then inside the queue, then to all, in the order of the asks.
-    `limits` names fleet-wide limits to be checked by the store; none exist yet.
+    `limits` are those of the whole fleet (core/limits), kept by the store inside the claim. `after` says where the turns of the tenants
+    of this line begin: behind this text (core/groups), as the last claim's answer told.
     """
 
     queue: str
@@ -50,13 +60,19 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     guaranteed: int
     order: Order = "run_at"
-    limits: tuple[str, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    after: str = ""
 
 
 class Signals(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What the policy may know of the world beyond the job. Comes back with each claim, at most one claim old."""
 
     now_us: int
+    depth: int = 0  # jobs waiting in the queue, counted up to DEPTH_MAX
+    oldest_age_us: int = 0  # how long the one that is due longest has waited
+    failure_rate: float = 0.0  # of the executions in this queue that ended lately, those that failed
+    over_budget: BudgetMode | None = None  # a retry budget this job draws on is spent, and what its owner chose for that case
+    stretch: float = 1.0  # how much longer the backoff is then
 
 
 class Claimed(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,7 +80,27 @@ class Claimed(msgspec.Struct, frozen=True, kw_only=True):
 
     jobs: list[Job]
     now_us: int
-    next_due_us: int | None
+    next_due_us: int | None  # not after now: there may be more to claim at once
+    held_back: frozenset[str] = frozenset()  # queues where a limit passed over a due job
+    turns: tuple[str, ...] = ()  # where each ask shall begin next time; empty where no ask met a group
+    levels: dict[str, int] = {}  # what is left in each bucket the claim looked at, in millionths of a token
+
+
+class Note(msgspec.Struct, frozen=True, kw_only=True):
+    """A small text that all processes share, under a key. Written only over the version the writer has read."""
+
+    key: str
+    body: str
+    version: int
+    updated_at_us: int
+
+
+class Pulse(msgspec.Struct, frozen=True, kw_only=True):
+    """How full a queue is, at a cost that does not grow with it: due jobs counted up to DEPTH_MAX, and since when the oldest is due."""
+
+    queue: str
+    depth: int = 0
+    oldest_us: int | None = None
 
 
 class Renewal(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -114,11 +150,14 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     retry_later: int = 0
     processing: int = 0
     stuck: int = 0  # of processing: lease ended
+    retries_running: int = 0  # of processing: those of the retry lane, whatever their lease
     done: int = 0
     failed: int = 0
     cancelled: int = 0
     paused: bool = False
-    oldest_ready_us: int | None = None  # run_at of the job that waits longest
+    oldest_ready_us: int | None = None  # run_at of the due job that waits longest
+    fresh_oldest_us: int | None = None  # the same of the fresh lane
+    retry_oldest_us: int | None = None  # and of the retry lane
     next_due_us: int | None = None  # earliest run_at in the future
     current_job: RunningJob | None = None
 
@@ -154,6 +193,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, kw_only=True):
     unknown_tasks: tuple[str, ...] = ()
     version: str = ""
     stopped: bool = False  # its last word: it ended cleanly
+    figures: dict[str, Figures] = {}  # by queue: what it counted in the last ten minutes
+    claims: dict[str, str] = {}  # by queue: the strategy it is served by
+    limits: dict[str, tuple[Limit, ...]] = {}  # by queue: what its claims keep; under "" what they keep in every queue
 
 
 class Weakness(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,6 +263,11 @@ class Store(Protocol):
     async def remove_schedule(self, name: str) -> bool: ...
     async def schedules(self) -> list[Schedule]: ...
     async def fire(self, ticks: Sequence[Tick]) -> list[bool]: ...
+
+    async def notes(self, prefix: str) -> list[Note]: ...
+    async def put_note(self, key: str, body: str, version: int) -> Note | None: ...
+    async def levels(self) -> dict[str, Level]: ...
+    async def pulse(self, queues: Sequence[str]) -> list[Pulse]: ...
 
     async def record_events(self, events: Sequence[Event]) -> None: ...
     async def read_events(self, after_seq: int, limit: int) -> list[Event]: ...

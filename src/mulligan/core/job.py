@@ -9,6 +9,7 @@ import msgspec
 
 from mulligan.core.clock import SECOND_US, us_to_datetime
 from mulligan.core.codec import decode_payload, decode_result
+from mulligan.core.groups import DOWNSTREAM, part_of
 
 Status = Literal["pending", "processing", "done", "failed", "cancelled"]
 Lane = Literal["fresh", "retry"]
@@ -78,6 +79,7 @@ class NewJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     unique_key: str | None = None
     concurrency_key: str | None = None
     fair_key: str | None = None
+    group: str | None = None  # core/groups; made of the two keys above and what the task depends on
     tags: tuple[str, ...] = ()
     trace: str | None = None
     schedule: str | None = None
@@ -104,6 +106,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
     updated_at_us: int
     finished_at_us: int | None
     due_first_us: int  # when this generation first fell due: its age counts from here
+    due_us: int  # the run_at it was last given; kept when it is claimed and when it ends
     attempts: int
     failures: int
     crashes: int
@@ -125,6 +128,7 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
     unique_key: str | None
     concurrency_key: str | None
     fair_key: str | None
+    group: str | None
     tags: tuple[str, ...]
     trace: str | None
     cancel_requested: bool
@@ -150,6 +154,11 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
     @property
     def due_first(self) -> datetime:
         return us_to_datetime(self.due_first_us)
+
+    @property
+    def due_at(self) -> datetime:
+        """When the execution that runs now, or ran last, fell due; for a pending job, when the next one does."""
+        return us_to_datetime(self.due_us)
 
     @property
     def read_at(self) -> datetime:
@@ -193,6 +202,11 @@ class Job(msgspec.Struct, frozen=True, gc=False, kw_only=True, array_like=True):
     @property
     def kwargs(self) -> dict[str, Any]:
         return decode_payload(self.payload).kwargs
+
+    @property
+    def depends_on(self) -> str | None:
+        """The downstream whose breaker and budget this job obeys."""
+        return part_of(self.group, DOWNSTREAM) or None
 
     @property
     def is_retry(self) -> bool:
@@ -249,6 +263,7 @@ def first_row(job: NewJob, now_us: int) -> Job:
         updated_at_us=now_us,
         finished_at_us=None,
         due_first_us=run_at_us,
+        due_us=run_at_us,
         attempts=0,
         failures=0,
         crashes=0,
@@ -270,6 +285,7 @@ def first_row(job: NewJob, now_us: int) -> Job:
         unique_key=job.unique_key,
         concurrency_key=job.concurrency_key,
         fair_key=job.fair_key,
+        group=job.group,
         tags=job.tags,
         trace=job.trace,
         cancel_requested=False,

@@ -56,10 +56,15 @@ def _lend_in_proportion(
     """Hands out up to `amount` in rounds in which each lane takes in the measure of its guarantee; returns how much was taken."""
     left = amount
     while left > 0:
-        waiting = [members for members in lanes if sum(guaranteed[i] for i in members) and any(available[i] > takes[i] for i in members)]
-        if not waiting:
+        waiting = [members for members in lanes if any(available[i] > takes[i] for i in members)]
+        weights = [sum(guaranteed[i] for i in members) for members in waiting]
+        if not any(weights):
             break
-        scale = max(1, left // sum(guaranteed[i] for members in waiting for i in members))
-        for members in waiting:
-            left -= _lend(min(left, scale * sum(guaranteed[i] for i in members)), members, takes, available)
+        round_, reached, given = left, 0, 0
+        for members, weight in zip(waiting, weights, strict=True):
+            # Up to here together their part, rounded up: what does not divide goes to those that stand first.
+            reached += weight
+            upto = -(-round_ * reached // sum(weights))
+            left -= _lend(upto - given, members, takes, available)
+            given = upto
     return amount - left

@@ -24,6 +24,7 @@ class Raised(msgspec.Struct, frozen=True, kw_only=True):
     ruling: Ruling = "retry"
     rule: str = ""  # which rule decided, in words, for the history
     after_us: int | None = None  # an explicit wait: Retry(after=), Retry-After, or the snooze of snooze_on
+    retry_after_us: int | None = None  # the Retry-After that the error carries, uncut: a downstream asks everybody to leave it alone
     timed_out: bool = False
     asked: bool = False  # the handler asked for the retry itself, with Retry
     code_missing: bool = False  # the task's own rules were not at hand; the frozen numbers decided

@@ -33,6 +33,13 @@ class LogWriter:
             "REQUEUED": self._requeued,
             "CANCELLED": self._cancelled,
             "RELEASED": self._released,
+            "BREAKER_OPENED": self._downstream,
+            "BREAKER_HALF_OPEN": self._downstream,
+            "BREAKER_CLOSING": self._downstream,
+            "BREAKER_CLOSED": self._downstream,
+            "DOWNSTREAM_HELD": self._downstream,
+            "BUDGET_SPENT": self._budget,
+            "BUDGET_RECOVERED": self._budget,
             "STORE_DEGRADED": self._store_degraded,
             "STORE_RECOVERED": self._store_recovered,
         }
@@ -95,6 +102,17 @@ class LogWriter:
 
     def _released(self, event: Event) -> None:
         self._write(logging.DEBUG, event, "%s %s released: %s", event.task, event.job_id, one_line(event.detail.get("why", "")))
+
+    def _downstream(self, event: Event) -> None:
+        level = logging.WARNING if event.kind in ("BREAKER_OPENED", "DOWNSTREAM_HELD") else logging.INFO
+        what = event.kind.lower().replace("_", " ")
+        self._write(level, event, "%s: %s (%s)", what, one_line(event.detail.get("downstream", "")), one_line(event.detail.get("why", "")))
+
+    def _budget(self, event: Event) -> None:
+        spent = event.kind == "BUDGET_SPENT"
+        what = "is spent: retries wait for tokens" if spent else "has tokens again"
+        owner = one_line(f"{event.detail.get('owner', '')} {event.detail.get('name', '')}")
+        self._write(logging.WARNING if spent else logging.INFO, event, "the retry budget of %s %s", owner, what)
 
     def _store_degraded(self, event: Event) -> None:
         self._write(logging.WARNING, event, "the store does not answer, retrying: %s", one_line(event.detail.get("error", "")))

@@ -7,8 +7,12 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from mulligan.core.clock import SECOND_US
 from mulligan.core.events import Event
+from mulligan.core.figures import view_of
+from mulligan.observe.flow import Flow
 
 # Upper bounds in seconds; one more bucket takes what is longer.
 TIMER_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0)
@@ -77,6 +81,7 @@ class Metrics:
         self.totals: Counter[str] = Counter()
         self.by_queue: dict[str, Counter[str]] = {}
         self.execution = Timer()
+        self.flow = Flow()
 
     def on_rows(self, kind: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Many events of one kind at once, as rows (core/events)."""
@@ -115,4 +120,7 @@ class Metrics:
                 "buckets": dict(zip([*map(str, TIMER_BUCKETS_S), "inf"], self.execution.counts, strict=True)),
             },
             "queues": {queue: dict(counter) for queue, counter in sorted(self.by_queue.items())},
+            "flow": {queue: msgspec.to_builtins(view_of(figures)) for queue, figures in sorted(self.flow.totals().items())},
+            "levels": dict(sorted(self.flow.levels.items())),
+            "breakers": dict(sorted(self.flow.breakers.items())),
         }

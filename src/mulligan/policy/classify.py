@@ -25,7 +25,7 @@ def classify(error: BaseException, policy: RetryPolicy, now_us: int, *, timed_ou
             return outcome
     policy = policy.filled()
     ruling, seconds, rule = _rule_on(error, policy)
-    wait_us = None if ruling == "give_up" else retry_after_us(error, now_us)
+    wait_us = told_us = None if ruling == "give_up" else retry_after_us(error, now_us)
     if wait_us is not None:
         rule = _joined(rule, f"the error carries a Retry-After of {span(wait_us / SECOND_US)}")
     if ruling == "snooze":
@@ -36,6 +36,7 @@ def classify(error: BaseException, policy: RetryPolicy, now_us: int, *, timed_ou
         ruling=ruling,
         rule=storable_text(rule, TEXT_CHARS_MAX),
         after_us=wait_us,
+        retry_after_us=told_us,
         timed_out=timed_out,
         code_missing=policy.code_missing,
     )

@@ -31,6 +31,7 @@ from mulligan.core.outcome import (
     Succeeded,
     Unstorable,
 )
+from mulligan.policy.adaptive import times
 from mulligan.policy.checks import SECONDS_MAX, SECONDS_MIN, span
 from mulligan.policy.error_info import fingerprint
 from mulligan.policy.retry import ResolvedPolicy, RetryPolicy
@@ -40,6 +41,7 @@ WHY_CHARS_MAX = 1_000
 DELAY_MIN_US = round(SECONDS_MIN * SECOND_US)
 DELAY_MAX_US = SECONDS_MAX * SECOND_US
 NO_CODE = "the task's own rules are not at hand here, so the frozen numbers decide"
+NO_BUDGET = "the retry budget is spent, and its rule is to fail"
 
 
 class Case(msgspec.Struct, frozen=True):
@@ -49,6 +51,7 @@ class Case(msgspec.Struct, frozen=True):
     policy: ResolvedPolicy
     now_us: int
     rng: Random
+    signals: Signals
 
     @property
     def may_run_again(self) -> bool:
@@ -88,7 +91,7 @@ def decide(
     """The change that the outcome of one claim (or an operator's wish) makes to its job."""
     if type(outcome) is Succeeded:
         return success(job, outcome, signals.now_us, settle_id=settle_id, worker=worker, started_at_us=started_at_us)
-    case = Case(job, policy.filled(), max(signals.now_us, job.read_at_us), rng)
+    case = Case(job, policy.filled(), max(signals.now_us, job.read_at_us), rng, signals)
     fate = _FATES[type(outcome)](case, outcome)
     by = outcome.by or worker if isinstance(outcome, Requeued) else worker
     change = _change(job, fate, _guard(job, outcome), settle_id, by, started_at_us)
@@ -188,12 +191,14 @@ def _raised(case: Case, outcome: Raised) -> Fate:
     if case.job.crashes >= case.policy.max_crashes:
         return _failed(cause, _joined(f"{head}: it has crashed too often to run again", told), outcome.error, counters)
     if outcome.after_us is None:
-        delay_us, how = _backoff(case, failures)
-        last_delay_us: int | None | UnsetType = delay_us
+        delay_us, how, last_delay_us = _backoff(case, failures)
     else:
         delay_us, how = _asked_wait(case, outcome.after_us)
         last_delay_us = UNSET
-    return _again(case, cause, delay_us, _joined(f"{head}: {how}", told), outcome.error, counters, "retry", last_delay_us)
+    fate = _again(case, cause, delay_us, _joined(f"{head}: {how}", told), outcome.error, counters, "retry", last_delay_us)
+    if fate.status == "pending" and case.signals.over_budget == "fail":
+        return _failed(cause, _joined(f"{head}: {NO_BUDGET}", told), outcome.error, counters)
+    return fate
 
 
 def _snoozed(case: Case, outcome: Snoozed) -> Fate:
@@ -239,8 +244,8 @@ def _crashed(case: Case, outcome: LeaseLost) -> Fate:
         return _failed("crash", f"crashed: {head}; no retry is left of {_executions(job, job.attempts)}", error, counters)
     if crashes == 1:  # most crashes are deployments and lost hosts, which are no fault of the job
         return _again(case, "crash", 0, f"{head}: the first one, so it runs again at once", error, counters, "retry", UNSET)
-    delay_us, how = _backoff(case, crashes)
-    return _again(case, "crash", delay_us, f"{head}: {how}", error, counters, "retry", delay_us)
+    delay_us, how, last_delay_us = _backoff(case, crashes)
+    return _again(case, "crash", delay_us, f"{head}: {how}", error, counters, "retry", last_delay_us)
 
 
 def _expired(case: Case, outcome: Expired) -> Fate:  # noqa: ARG001 - one signature for all outcomes
@@ -307,10 +312,16 @@ def _failed(cause: Cause, why: str, error: ErrorInfo, counters: dict[str, int]) 
     return Fate(cause=cause, status="failed", why=why, error=error, counters=counters)
 
 
-def _backoff(case: Case, n: int) -> tuple[int, str]:
-    last_us = case.job.last_delay_us
-    delay_s, how = case.policy.choose(n, case.rng, None if last_us is None else last_us / SECOND_US)
-    return max(DELAY_MIN_US, round(delay_s * SECOND_US)), how
+def _backoff(case: Case, n: int) -> tuple[int, str, int | UnsetType]:
+    """The wait in microseconds, how it came about, and what of it the policy chose, which the next one may build on."""
+    last_us, signals = case.job.last_delay_us, case.signals
+    delay_s, how = case.policy.choose(n, case.rng, None if last_us is None else last_us / SECOND_US, signals)
+    chosen_us = max(DELAY_MIN_US, round(delay_s * SECOND_US))
+    if signals.over_budget != "backoff" or signals.stretch <= 1:
+        return chosen_us, how, chosen_us
+    # Beyond the cap, too: it bounds what one job waits for its own sake, and here all retries together are too many.
+    delay_us = round(min(chosen_us * signals.stretch, DELAY_MAX_US))
+    return delay_us, _joined(how, f"x {times(signals.stretch)} to {span(delay_us / SECOND_US)}, as the retry budget is spent"), chosen_us
 
 
 def _asked_wait(case: Case, wished_us: int) -> tuple[int, str]:

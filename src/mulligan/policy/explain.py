@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mulligan.policy.adaptive import grown, lifted, times
 from mulligan.policy.checks import span
 from mulligan.policy.jitter import parse_jitter
 from mulligan.policy.rules import rule_name
@@ -17,7 +18,7 @@ WAITS_SUMMED = 1_000  # beyond it the sum counts every wait as the last one, whi
 
 def explain(policy: ResolvedPolicy) -> str:
     """The sentence, without a full stop, so that it can stand inside another one."""
-    return "; ".join((_course(policy), *_ends(policy), *_rules(policy)))
+    return "; ".join((_course(policy), *_congestion(policy), *_ends(policy), *_rules(policy)))
 
 
 def _course(policy: ResolvedPolicy) -> str:
@@ -42,6 +43,22 @@ def _waits(policy: ResolvedPolicy) -> str:
     return f"{first} ... {span(policy.raw_delay(retries))}"
 
 
+def _congestion(policy: ResolvedPolicy) -> list[str]:
+    """What makes the waits longer than the ones told."""
+    if policy.adaptive is None or policy.max_retries == 0:
+        return []
+    depth, age, failures, most = policy.adaptive.numbers()
+    parts = []
+    if depth is not None:
+        parts.append(f"x 2 at {depth:,} {'job' if depth == 1 else 'jobs'} waiting")
+    if age is not None:
+        parts.append(f"x 2 when the oldest has waited {span(age)}")
+    if failures is not None:
+        parts.append(f"x {times(1 + failures)} when all executions fail")
+    largest = [] if most is None else [f"at most x {times(most)}"]
+    return [f"waits grow with congestion, {', '.join([*parts, *largest])}, up to {span(policy.backoff.ceiling)}"]
+
+
 def _ends(policy: ResolvedPolicy) -> list[str]:
     """What makes it give up."""
     ends = []
@@ -55,17 +72,23 @@ def _ends(policy: ResolvedPolicy) -> list[str]:
 
 
 def _longest_wait(policy: ResolvedPolicy, retries: int) -> float:
-    """The sum of the longest delays that the jitter can make of the waits."""
-    backoff, jitter = policy.backoff, parse_jitter(policy.jitter)
+    """The sum of the longest delays that the jitter can make of the waits, in the worst congestion the policy follows."""
     total = 0.0
     previous: float | None = None
     for n in range(1, min(retries, WAITS_SUMMED) + 1):
-        previous = jitter.longest(policy.raw_delay(n), backoff.start, backoff.ceiling, previous, policy.clamp)
+        previous = _longest(policy, n, previous)
         total += previous
     if retries > WAITS_SUMMED:
-        last = jitter.longest(policy.raw_delay(retries), backoff.start, backoff.ceiling, previous, policy.clamp)
-        total += (retries - WAITS_SUMMED) * last
+        total += (retries - WAITS_SUMMED) * _longest(policy, retries, previous)
     return total
+
+
+def _longest(policy: ResolvedPolicy, n: int, previous: float | None) -> float:
+    backoff, raw = policy.backoff, policy.raw_delay(n)
+    if policy.adaptive is not None:
+        factor = policy.adaptive.largest
+        raw, previous = grown(raw, factor, backoff.ceiling), lifted(previous, backoff.start, factor, backoff.ceiling)
+    return parse_jitter(policy.jitter).longest(raw, backoff.start, backoff.ceiling, previous, policy.clamp)
 
 
 def _rules(policy: ResolvedPolicy) -> list[str]:

@@ -27,6 +27,7 @@ class Frozen(msgspec.Struct, frozen=True, kw_only=True):
     backoff: tuple[Any, ...] = ("exponential", 1, 2, 900)  # the kind, then its numbers
     jitter: str = "full"
     clamp: bool = True
+    adaptive: tuple[Any, ...] | None = None  # depth, age, failures, most; checked when an Adaptive is made of them
     age: float | None = None
     crashes: int = 3
     snoozes: int = 100
@@ -56,6 +57,7 @@ def write_numbers(policy: ResolvedPolicy) -> str:
         backoff=(policy.backoff.kind, *policy.backoff.numbers()),
         jitter=policy.jitter,
         clamp=policy.clamp,
+        adaptive=None if policy.adaptive is None else tuple(policy.adaptive.numbers()),
         age=policy.max_age,
         crashes=policy.max_crashes,
         snoozes=policy.max_snoozes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from mulligan.core.errors import BadPolicy
+from mulligan.policy.adaptive import Adaptive
 from mulligan.policy.backoff import Exponential
 from mulligan.policy.checks import checked_count, shown
 from mulligan.policy.retry import RetryPolicy
@@ -13,6 +14,10 @@ PRESETS: dict[str, RetryPolicy] = {
     # Its limit counts executions, ours counts retries: three executions are two retries.
     "springqueue": RetryPolicy(max_retries=2, backoff=Exponential(1, 2, 900), jitter="none"),
     "region-queue": RetryPolicy(max_retries=3, backoff=Exponential(2, 2, 60), jitter="none"),
+    # min(2^n x (1 + size / 10), 60), where size is the number of jobs that wait: the cap is its only bound.
+    "region-queue-adaptive": RetryPolicy(
+        max_retries=3, backoff=Exponential(2, 2, 60), jitter="none", adaptive=Adaptive(depth=10, age=None, failures=None, most=None)
+    ),
     "omniq": RetryPolicy(max_retries=3, backoff=Exponential(1, 2, 60), jitter="percent(25)"),
 }
 # What a source says about leases, for whoever sets up a worker; a policy has no lease of its own.

@@ -1,7 +1,8 @@
 """RetryPolicy: what a user writes. ResolvedPolicy: the same with every field filled in. And the way into and out of a stored job.
 
 A policy is merged from several (job over task over queue over app), field by field; what nobody gives takes the default.
-None means "not given", except where it is a value of its own: max_retries=None is unlimited, max_age=None is no maximum.
+None means "not given", except where it is a value of its own: max_retries=None is unlimited, max_age=None is no maximum, adaptive=None
+does not adapt.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from mulligan.core.clock import SECOND_US
+from mulligan.core.contract import Signals
 from mulligan.core.errors import BadPolicy
+from mulligan.policy.adaptive import Adaptive, checked_adaptive, grown, lifted
 from mulligan.policy.backoff import Backoff, Custom, Exponential
 from mulligan.policy.checks import checked_count, checked_seconds, shown, span
 from mulligan.policy.explain import explain
@@ -26,7 +29,8 @@ from mulligan.policy.rules import Rule, checked_rules, checked_snoozes
 Rules = Rule | Sequence[Rule]
 Snoozes = Mapping[Rule, float] | Sequence[tuple[Rule, float]] | Rules
 THAWED_MAX = 10_000
-_NONE_IS_A_VALUE = frozenset({"max_retries", "max_age"})
+_NONE_IS_A_VALUE = frozenset({"max_retries", "max_age", "adaptive"})
+CALM = Signals(now_us=0)  # nothing waits, nothing fails, every budget has something left
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +44,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     backoff: Backoff | Callable[[int], float] | None | UnsetType = UNSET
     jitter: str | None | UnsetType = UNSET
     clamp: bool | None | UnsetType = UNSET  # False lets percent jitter go above the cap
+    adaptive: Adaptive | None | UnsetType = UNSET  # delays that grow with congestion; None: they do not
     give_up_on: Rules | None | UnsetType = UNSET
     retry_on: Rules | None | UnsetType = UNSET
     snooze_on: Snoozes | None | UnsetType = UNSET
@@ -57,14 +62,8 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
                 msgspec.structs.force_setattr(self, name, check(value))
 
     def over(self, base: RetryPolicy) -> RetryPolicy:
-        """This policy, with what it leaves out taken from `base`; backoffs of one kind merge field by field too."""
-        fields: dict[str, Any] = {}
-        for name in _CHECKS:
-            mine, theirs = getattr(self, name), getattr(base, name)
-            if name == "backoff" and mine is not UNSET and theirs is not UNSET:
-                fields[name] = mine.over(theirs)
-            else:
-                fields[name] = theirs if mine is UNSET else mine
+        """This policy, with what it leaves out taken from `base`; backoffs of one kind, and adaptives, merge field by field too."""
+        fields = {name: _merged(getattr(self, name), getattr(base, name)) for name in _CHECKS}
         return RetryPolicy(**fields)
 
     def resolved(self) -> ResolvedPolicy:
@@ -81,9 +80,15 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
         fields["backoff"] = fields["backoff"].filled()
         return ResolvedPolicy(**fields)
 
-    def raw_delay(self, n: int) -> float:
-        """Seconds to wait after the n-th failure, n from 1, before jitter."""
-        return self.filled().backoff.measure(n)[0]
+    def raw_delay(self, n: int, *, depth: int = 0, oldest_age: float = 0, failure_rate: float = 0) -> float:
+        """Seconds to wait after the n-th failure, n from 1, before jitter.
+
+        An adaptive policy answers for a queue where `depth` jobs are due, the oldest of them for `oldest_age` seconds, and that share
+        of the executions fails: without them, for one that is not congested.
+        """
+        signals = Signals(now_us=0, depth=depth, oldest_age_us=round(oldest_age * SECOND_US), failure_rate=failure_rate)
+        policy = self.filled()
+        return grown(policy.backoff.measure(n)[0], policy.congestion(signals)[0], policy.backoff.ceiling)
 
     def delay(self, n: int, *, rng: Random, previous: float | None = None) -> float:
         """Seconds to wait after the n-th failure, n from 1. `previous` is the delay before, which decorrelated jitter builds on."""
@@ -95,7 +100,7 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def preset(cls, name: str, *, executions: int | None = None, clamp: bool | None = None) -> RetryPolicy:
-        """The policy of one of the designs mulligan grew from: micro-queue, weave, springqueue, region-queue, omniq.
+        """The policy of one of the designs mulligan grew from: micro-queue, weave, springqueue, region-queue, region-queue-adaptive, omniq.
 
         `executions` sets the limit the way springqueue counts, first run included. `clamp=False` lets omniq's jitter
         exceed the cap, as the original did.
@@ -115,6 +120,7 @@ class ResolvedPolicy(RetryPolicy, frozen=True, kw_only=True):
     give_up_on: tuple[Rule, ...] = ()
     retry_on: tuple[Rule, ...] | None = None  # None: not given, so what no rule names is retried
     snooze_on: tuple[tuple[Rule, float], ...] = ()
+    adaptive: Adaptive | None = None
     max_age: float | None
     max_crashes: int
     max_snoozes: int
@@ -143,13 +149,29 @@ class ResolvedPolicy(RetryPolicy, frozen=True, kw_only=True):
         """The maximum age in microseconds."""
         return None if self.max_age is None else round(self.max_age * SECOND_US)
 
-    def choose(self, n: int, rng: Random, previous: float | None) -> tuple[float, str]:
+    def congestion(self, signals: Signals) -> tuple[float, str]:
+        """By how much the signals lengthen delays under this policy, and in words what for."""
+        return (1, "") if self.adaptive is None else self.adaptive.factor(signals)
+
+    def choose(self, n: int, rng: Random, previous: float | None, signals: Signals = CALM) -> tuple[float, str]:
         """The delay after the n-th failure in seconds, and in words how it came about."""
         backoff, jitter = self.backoff, parse_jitter(self.jitter)
         raw, how = backoff.measure(n)
+        factor, causes = self.congestion(signals)
+        if causes:
+            wanted, raw = raw * factor, grown(raw, factor, backoff.ceiling)
+            how = f"{how}, {causes}" + (f", capped at {span(raw)}" if wanted > raw else f" = {span(raw)}")
+            previous = lifted(previous, backoff.start, factor, backoff.ceiling)
         delay = jitter.apply(raw, backoff.start, backoff.ceiling, previous, self.clamp, rng)
         chosen = "" if jitter.kind == "none" else f", {jitter} jitter chose {span(delay)}"
         return delay, f"{how}{chosen}" + (f"; {self.note}" if self.note else "")
+
+
+def _merged(mine: Any, theirs: Any) -> Any:
+    """The nearer of two values of a field; backoffs and adaptives have fields of their own, which merge too."""
+    if theirs is not UNSET and isinstance(mine, Backoff | Adaptive):
+        return mine.over(theirs)
+    return theirs if mine is UNSET else mine
 
 
 def _checked_backoff(given: object) -> Backoff:
@@ -171,6 +193,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "backoff": _checked_backoff,
     "jitter": checked_jitter,
     "clamp": _checked_clamp,
+    "adaptive": checked_adaptive,
     "give_up_on": lambda value: checked_rules(value, "give_up_on"),
     "retry_on": lambda value: checked_rules(value, "retry_on"),
     "snooze_on": checked_snoozes,
@@ -180,7 +203,15 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "max_retry_after": lambda value: checked_seconds(value, "max_retry_after"),
 }
 _DEFAULTS = RetryPolicy(
-    max_retries=3, backoff=Exponential(), jitter="full", clamp=True, max_age=None, max_crashes=3, max_snoozes=100, max_retry_after=3_600
+    max_retries=3,
+    backoff=Exponential(),
+    jitter="full",
+    clamp=True,
+    adaptive=None,
+    max_age=None,
+    max_crashes=3,
+    max_snoozes=100,
+    max_retry_after=3_600,
 )
 
 # Policies read back, by text and identity of the code: the hot path costs one look-up. The code is kept with its entry,
@@ -222,6 +253,7 @@ def _from_numbers(frozen: Frozen, code: RetryPolicy | None) -> ResolvedPolicy:
         backoff=backoff,
         jitter=frozen.jitter,
         clamp=frozen.clamp,
+        adaptive=None if frozen.adaptive is None else Adaptive(*frozen.adaptive),
         max_age=frozen.age,
         max_crashes=frozen.crashes,
         max_snoozes=frozen.snoozes,

@@ -58,3 +58,36 @@ class LocalListener:
             loop.call_soon_threadsafe(alarm.set)
         except RuntimeError:
             self._sleeper = None  # Its loop was closed while it slept; nobody is left to wake.
+
+
+class LocalListeners:
+    """All ears of one store in this process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._listeners: dict[LocalListener, None] = {}  # in the order of their making, so that a simulation wakes them alike every time
+
+    def listen(self) -> LocalListener:
+        """A new ear."""
+        listener = LocalListener(self._forget)
+        with self._lock:
+            self._listeners[listener] = None
+        return listener
+
+    def hint(self) -> None:
+        """Wakes all of them."""
+        for listener in self._all():
+            listener.hint()
+
+    def close(self) -> None:
+        """Closes all of them."""
+        for listener in self._all():
+            listener.close()
+
+    def _all(self) -> list[LocalListener]:
+        with self._lock:
+            return list(self._listeners)
+
+    def _forget(self, listener: LocalListener) -> None:
+        with self._lock:
+            self._listeners.pop(listener, None)

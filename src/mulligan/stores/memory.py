@@ -6,13 +6,15 @@ Rows are frozen Job values in one dictionary, and every call is one step under o
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from msgspec.structs import replace
 
 from mulligan.core.change import Change, Dead, Grip, Verdict, check_writable
+from mulligan.core.choosing import Choice, sooner
 from mulligan.core.clock import SECOND_US, Clock, SystemClock
 from mulligan.core.contract import (
     FIND_LIMIT_MAX,
@@ -21,7 +23,9 @@ from mulligan.core.contract import (
     Claimed,
     Found,
     Inserted,
+    Note,
     Promise,
+    Pulse,
     Query,
     QueueState,
     Renewal,
@@ -29,14 +33,18 @@ from mulligan.core.contract import (
     WorkerInfo,
 )
 from mulligan.core.errors import IllegalMove, StoreRejected, UsageError, shown
-from mulligan.core.events import EVENT_LOG_MAX, STORED_KINDS, Event, EventKind, events_of
+from mulligan.core.events import STORED_KINDS, Event, EventKind, events_of
 from mulligan.core.job import LIVE, Job, NewJob, Status, first_row
-from mulligan.core.lending import allot
-from mulligan.core.schedule import Schedule, Tick, merged_schedule
-from mulligan.stores.listener import LocalListener
+from mulligan.core.limits import Level
+from mulligan.core.schedule import Schedule, Tick
+from mulligan.stores.listener import LocalListener, LocalListeners
+from mulligan.stores.memory_events import EventLog
 from mulligan.stores.memory_index import Index
+from mulligan.stores.memory_limits import Limits, Notes
+from mulligan.stores.memory_lines import Lines
 from mulligan.stores.memory_rows import claimed, is_held, matches, refusal_of, settled, verdict_on
-from mulligan.stores.memory_stats import count_queues
+from mulligan.stores.memory_schedules import Schedules
+from mulligan.stores.memory_stats import PROMISE, count_queues
 
 CLAIM_MEMORY_US = 3_600 * SECOND_US  # how long a claim_id that took jobs is known
 WORKER_MEMORY_US = 3_600 * SECOND_US  # how long a silent worker is listed
@@ -53,12 +61,14 @@ class MemoryStore:
         self._jobs: dict[str, Job] = {}
         self._index = Index()
         self._claims: OrderedDict[str, tuple[int, list[str]]] = OrderedDict()  # claim_id: when, which jobs
+        self._limits = Limits(self._jobs, self._index)
+        self._lines = Lines(self._index, self._limits)
+        self._notes = Notes()
         self._queues: dict[str, QueueState] = {}
-        self._schedules: dict[str, Schedule] = {}
+        self._schedules = Schedules()
         self._workers: dict[str, WorkerInfo] = {}
-        self._events: deque[Event] = deque(maxlen=EVENT_LOG_MAX)
-        self._last_seq = 0
-        self._listeners: set[LocalListener] = set()
+        self._events = EventLog()
+        self._listeners = LocalListeners()
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
@@ -70,9 +80,7 @@ class MemoryStore:
         """Ends all use; closing a closed store changes nothing."""
         with self._lock:
             self._opened = False
-            listeners = list(self._listeners)
-        for listener in listeners:
-            listener.close()
+        self._listeners.close()
 
     async def now_us(self) -> int:
         """The store's time."""
@@ -115,26 +123,23 @@ class MemoryStore:
             queues = {ask.queue for ask in asks if not self._is_paused(ask.queue)}
             if claim_id in self._claims:
                 ids = [job_id for job_id in self._claims[claim_id][1] if self._holds(claim_id, job_id)]
-            else:
-                ids = self._pick(asks, queues, total, now_us)
-                for job_id in ids:
-                    self._put(claimed(self._jobs[job_id], claim_id, owner, now_us, lease_us))
-                self._remember_claim(claim_id, ids, now_us)
-            due_times = [due_us for queue in queues if (due_us := self._index.next_due_us(queue, now_us)) is not None]
-            next_due_us = min(due_times, default=None) if len(ids) < total else None
-            return Claimed(jobs=[self._read(job_id, now_us) for job_id in ids], now_us=now_us, next_due_us=next_due_us)
+                return self._answer(ids, queues, total, now_us)
+            choice, ledger, turns = self._lines.choose(asks, queues, total, now_us)
+            for one in choice.jobs:
+                self._put(claimed(self._jobs[one.job.id], claim_id, owner, now_us, lease_us))
+                self._limits.take(asks[one.ask], one, ledger)
+            self._limits.levels.update(ledger.writes())
+            ids = [one.job.id for one in choice.jobs]
+            self._remember_claim(claim_id, ids, now_us)
+            told = {"held_back": choice.held_back, "turns": turns, "levels": ledger.levels()}
+            return self._answer(ids, queues, total, now_us, choice, **told)
 
-    def _pick(self, asks: Sequence[Ask], queues: set[str], total: int, now_us: int) -> list[str]:
-        """The jobs of a claim: each ask's guaranteed share, then what the others leave, in the order of the asks."""
-        seen: set[str] = set()
-        lines: list[list[str]] = []
-        for ask in asks:
-            # Asks may overlap. A job stands in the line of the first ask that lists it. A paused queue has nothing, and lends its share.
-            line = [job_id for job_id in self._index.due(ask, now_us, total) if job_id not in seen] if ask.queue in queues else []
-            seen.update(line)
-            lines.append(line)
-        takes = allot(total, [ask.guaranteed for ask in asks], [len(line) for line in lines], [(ask.queue, ask.lane) for ask in asks])
-        return [job_id for line, take in zip(lines, takes, strict=True) for job_id in line[:take]]
+    def _answer(self, ids: list[str], queues: set[str], total: int, now_us: int, choice: Choice | None = None, **more: Any) -> Claimed:
+        next_due_us = None
+        if len(ids) < total:
+            next_due_us = sooner([self._index.next_due_us(queue, now_us) for queue in queues], choice, now_us)
+        jobs = [self._read(job_id, now_us) for job_id in ids]
+        return Claimed(jobs=jobs, now_us=now_us, next_due_us=next_due_us, **more)
 
     def _remember_claim(self, claim_id: str, ids: list[str], now_us: int) -> None:
         while self._claims and next(iter(self._claims.values()))[0] < now_us - CLAIM_MEMORY_US:
@@ -149,17 +154,17 @@ class MemoryStore:
     async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
         """Lengthens the leases that are still held, and notes that the worker lives."""
         with self._step() as now_us:
-            answers = [self._renew(grip, now_us + lease_us) for grip in grips]
+            answers = [self._renew(grip, now_us, lease_us) for grip in grips]
             if worker is not None:
                 self._workers[worker.id] = replace(worker, seen_at_us=now_us)
                 self._workers = {known.id: known for known in self._workers.values() if known.seen_at_us >= now_us - WORKER_MEMORY_US}
             return answers
 
-    def _renew(self, grip: Grip, expires_us: int) -> Renewal:
+    def _renew(self, grip: Grip, now_us: int, lease_us: int) -> Renewal:
         row = self._jobs.get(grip.job_id)
-        if row is None or not is_held(row, grip.fence):
+        if row is None or not is_held(row, grip.fence) or not self._limits.has_slots(row, now_us):
             return Renewal(job_id=grip.job_id, fence=grip.fence, held=False)
-        self._put(replace(row, lease_expires_at_us=expires_us))
+        self._put(replace(row, lease_expires_at_us=now_us + lease_us))
         return Renewal(job_id=grip.job_id, fence=grip.fence, held=True, cancel_requested=row.cancel_requested)
 
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
@@ -185,7 +190,7 @@ class MemoryStore:
         verdict = verdict_on(row, change, now_us, refusal)
         for event in events_of(change, verdict):
             if event.kind in STORED_KINDS:
-                self._log(event)
+                self._events.append(event)
         return verdict
 
     # -- Jobs: sweeping, cancelling, reading, removing ----------------------------------------------------------------
@@ -206,7 +211,7 @@ class MemoryStore:
             return "missing"
         if row.status == "pending":
             self._put(replace(row, status="cancelled", cancel_requested=True, run_at_us=None, finished_at_us=now_us, updated_at_us=now_us))
-            self._log_new("CANCELLED", now_us, row)
+            self._events.append_of(row, "CANCELLED", now_us)
             return "cancelled"
         if row.status == "processing":
             self._put(replace(row, cancel_requested=True))
@@ -266,6 +271,8 @@ class MemoryStore:
         """The only way a row is written."""
         self._index.put(self._jobs.get(row.id), row)
         self._jobs[row.id] = row
+        if row.status != "processing":
+            self._limits.leave(row.id)
 
     def _read(self, job_id: str, now_us: int) -> Job:
         return replace(self._jobs[job_id], read_at_us=now_us, history=())
@@ -280,7 +287,7 @@ class MemoryStore:
             self._queues[queue] = state
             if changed:
                 kind: EventKind = "QUEUE_PAUSED" if paused else "QUEUE_RESUMED"
-                self._log(Event(kind=kind, at_us=now_us, queue=queue, detail={"reason": reason, "by": by}))
+                self._events.append(Event(kind=kind, at_us=now_us, queue=queue, detail={"reason": reason, "by": by}))
         if changed and not paused:
             self.announce()
         return state
@@ -294,47 +301,57 @@ class MemoryStore:
         state = self._queues.get(queue)
         return state is not None and state.paused
 
+    async def notes(self, prefix: str) -> list[Note]:
+        """The notes whose key begins so, by key."""
+        with self._step():
+            return self._notes.find(prefix)
+
+    async def put_note(self, key: str, body: str, version: int) -> Note | None:
+        """Writes a note over the version given; None if it has another one."""
+        with self._step() as now_us:
+            return self._notes.put(key, body, version, now_us)
+
+    async def levels(self) -> dict[str, Level]:
+        """What is stored of every bucket."""
+        with self._step():
+            return dict(self._limits.levels)
+
+    async def pulse(self, queues: Sequence[str]) -> list[Pulse]:
+        """How full queues are."""
+        with self._step() as now_us:
+            return [self._index.pulse(queue, now_us) for queue in queues]
+
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         """Stores a schedule; one of the same name and interval goes on from where it stands."""
         with self._step() as now_us:
-            stored = merged_schedule(self._schedules.get(schedule.name), schedule, now_us)
-            self._schedules[schedule.name] = stored
-            return stored
+            return self._schedules.put(schedule, now_us)
 
     async def set_schedule_paused(self, name: str, paused: bool) -> bool:
         """Pauses or resumes a schedule; False if there is none of that name."""
         with self._step() as now_us:
-            if name not in self._schedules:
-                return False
-            self._schedules[name] = replace(self._schedules[name], paused=paused, updated_at_us=now_us)
-            return True
+            return self._schedules.set_paused(name, paused, now_us)
 
     async def remove_schedule(self, name: str) -> bool:
         """Removes a schedule, not the jobs it made; False if there is none of that name."""
         with self._step():
-            return self._schedules.pop(name, None) is not None
+            return self._schedules.remove(name)
 
     async def schedules(self) -> list[Schedule]:
         """All schedules, by name."""
         with self._step():
-            return [self._schedules[name] for name in sorted(self._schedules)]
+            return self._schedules.all()
 
     async def fire(self, ticks: Sequence[Tick]) -> list[bool]:
         """Moves each schedule that still stands where the tick expects it, and inserts the tick's job in the same step."""
         with self._step() as now_us:
-            answers = [self._fire(tick, now_us) for tick in ticks]
+            answers = []
+            for tick in ticks:
+                answers.append(self._schedules.move(tick))
+                if answers[-1] and tick.job is not None:
+                    self._insert(tick.job, now_us)
         if any(answers):
             self.announce()
         return answers
-
-    def _fire(self, tick: Tick, now_us: int) -> bool:
-        schedule = self._schedules.get(tick.name)
-        if schedule is None or schedule.paused or schedule.next_tick_us != tick.expected_us:
-            return False
-        self._schedules[tick.name] = replace(schedule, next_tick_us=tick.next_tick_us)
-        if tick.job is not None:
-            self._insert(tick.job, now_us)
-        return True
 
     async def workers(self) -> list[WorkerInfo]:
         """The workers that reported themselves within the last hour, by id."""
@@ -347,29 +364,17 @@ class MemoryStore:
         """Appends events to the log."""
         with self._step():
             for event in events:
-                self._log(event)
+                self._events.append(event)
 
     async def read_events(self, after_seq: int, limit: int) -> list[Event]:
         """The events after a place in the log, oldest first."""
         with self._step():
-            return [event for event in self._events if event.seq > after_seq][: max(0, limit)]
-
-    def _log_new(self, kind: EventKind, now_us: int, row: Job) -> None:
-        self._log(Event(kind=kind, at_us=now_us, job_id=row.id, queue=row.queue, task=row.task, fence=row.fence, attempt=row.attempts))
-
-    def _log(self, event: Event) -> None:
-        self._last_seq += 1
-        self._events.append(replace(event, seq=self._last_seq))
+            return self._events.read(after_seq, limit)
 
     async def promise(self) -> Promise:
         """Nothing outlives the process."""
         with self._step():
-            return Promise(
-                durable=False,
-                loss_window="everything, when the process ends: a memory store is for tests and for trying things out",
-                fail_over="there is nothing to fail over to",
-                clock="this process's clock",
-            )
+            return PROMISE
 
     async def describe(self) -> dict[str, object]:
         """How much there is of it."""
@@ -383,17 +388,8 @@ class MemoryStore:
         """A new ear for wake-ups; close it when done."""
         with self._lock:
             self._check_open()
-            listener = LocalListener(self._forget_listener)
-            self._listeners.add(listener)
-            return listener
+        return self._listeners.listen()
 
     def announce(self) -> None:
         """Hints to every listener that there may be work."""
-        with self._lock:
-            listeners = list(self._listeners)
-        for listener in listeners:
-            listener.hint()
-
-    def _forget_listener(self, listener: LocalListener) -> None:
-        with self._lock:
-            self._listeners.discard(listener)
+        self._listeners.hint()

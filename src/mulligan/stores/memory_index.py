@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import heapq
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
-from mulligan.core.contract import Ask, Order
-from mulligan.core.job import LANES, LIVE, Job, Lane
+from mulligan.core.choosing import Waiting
+from mulligan.core.contract import DEPTH_MAX, Order, Pulse
+from mulligan.core.groups import behind, tenant_of
+from mulligan.core.job import LIVE, Job, Lane
+from mulligan.core.ring import Arc, Bounds, Place, Visits, Walk
 
 K = TypeVar("K", str, tuple[int, str], tuple[int, str, int])
 BLOCK_MAX = 512
+MAX_ID = "\U0010ffff"  # greater than every id
 
 
 class SortedKeys(Generic[K]):
@@ -72,6 +75,20 @@ class SortedKeys(Generic[K]):
         for block in self._blocks:
             yield from block
 
+    def above(self, bound: K) -> Iterator[K]:
+        """The keys greater than the bound, smallest first."""
+        start = bisect_right(self._tops, bound)
+        for block in self._blocks[start:]:
+            yield from block[bisect_right(block, bound) :]
+
+    def next_above(self, bound: K) -> K | None:
+        """The smallest key greater than the bound."""
+        at = bisect_right(self._tops, bound)
+        if at == len(self._blocks):
+            return None
+        block = self._blocks[at]
+        return block[bisect_right(block, bound)]
+
     def below(self, bound: K | None) -> Iterator[K]:
         """The keys smaller than the bound (None: all of them), largest first."""
         for block in reversed(self._blocks):
@@ -90,6 +107,9 @@ class Shelf:
         self._ready: SortedKeys[tuple[int, str, int]] = SortedKeys()
         self._ready_by_age: SortedKeys[tuple[int, str]] = SortedKeys()  # (created_at, id)
 
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._later)
+
     def add(self, job: Job) -> None:
         self._add(_shelf_key(job))
 
@@ -105,6 +125,11 @@ class Shelf:
         """The due jobs as (time, id), in the order asked for."""
         self._turn_to(now_us)
         return iter(self._ready_by_age) if order == "created_at" else ((run_at_us, job_id) for run_at_us, job_id, _ in self._ready)
+
+    def due_last(self, now_us: int) -> Iterator[str]:
+        """The ids of due jobs, the last by run_at first."""
+        self._turn_to(now_us)
+        return (job_id for _, job_id, _ in self._ready.below(None))
 
     def next_due_us(self, now_us: int) -> int | None:
         """The earliest run_at after now."""
@@ -131,12 +156,76 @@ class Shelf:
             self._add(key)
 
 
+class Groups:
+    """The pending jobs of one queue, lane and priority that have a group: each group by its time, and all of them by theirs."""
+
+    __slots__ = ("_all", "_group_of", "_names", "_shelves")
+
+    def __init__(self) -> None:
+        self._all = Shelf()
+        self._names: SortedKeys[str] = SortedKeys()
+        self._shelves: dict[str, Shelf] = {}
+        self._group_of: dict[str, str] = {}  # by id
+
+    def add(self, job: Job, group: str) -> None:
+        self._all.add(job)
+        if group not in self._shelves:
+            self._shelves[group] = Shelf()
+            self._names.add(group)
+        self._shelves[group].add(job)
+        self._group_of[job.id] = group
+
+    def remove(self, job: Job, group: str) -> None:
+        self._all.remove(job)
+        self._shelves[group].remove(job)
+        del self._group_of[job.id]
+        if not self._shelves[group]:
+            del self._shelves[group]
+            self._names.remove(group)
+
+    def next_due_us(self, now_us: int) -> int | None:
+        return self._all.next_due_us(now_us)
+
+    def due(self, now_us: int) -> Iterator[tuple[int, str]]:
+        return self._all.due("run_at", now_us)
+
+    def oldest(self, now_us: int, most: int) -> list[str]:
+        """The groups of the jobs that are due longest, at most so many jobs."""
+        return [self._group_of[job_id] for _, job_id in islice(self.due(now_us), most)]
+
+    def newest(self, now_us: int, most: int) -> list[str]:
+        """The groups of the jobs that fell due last, at most so many jobs."""
+        return [self._group_of[job_id] for job_id in islice(self._all.due_last(now_us), most)]
+
+    def walk(self, arc: Arc, bounds: Bounds, now_us: int) -> Visits:
+        """Visits groups along a way, up to the bounds (core/ring)."""
+        walk = Walk(bounds)
+        for start, end in ((arc.start, arc.high), (arc.low, arc.until)):
+            position = start
+            walk.turn_over()
+            while (group := self._names.next_above(position)) is not None and group <= end:
+                if walk.leaps_over(group):
+                    position = behind(tenant_of(group))
+                elif walk.ends_before(group):
+                    return Visits(walk.groups, is_cut=True)
+                else:
+                    walk.visit(group, next(self._shelves[group].due("run_at", now_us), None) is not None)
+                    position = group
+        return Visits(walk.groups, is_cut=False)
+
+    def heads(self, group: str, order: Order, now_us: int, most: int) -> list[Waiting]:
+        """The first due jobs of a group."""
+        shelf = self._shelves.get(group)
+        return [] if shelf is None else [Waiting(*key) for key in islice(shelf.due(order, now_us), most)]
+
+
 class Index:
     """Every order the store needs: claimable jobs, leases, finished jobs, ids, and who owns a unique key."""
 
     def __init__(self) -> None:
         self._ids: SortedKeys[str] = SortedKeys()
-        self._shelves: dict[str, dict[tuple[Lane, int], Shelf]] = {}  # by queue
+        self._shelves: dict[str, dict[tuple[Lane, int], Shelf]] = {}  # by queue: jobs without a group
+        self._groups: dict[str, dict[tuple[Lane, int], Groups]] = {}  # by queue: jobs with one
         self._leases: SortedKeys[tuple[int, str]] = SortedKeys()  # (lease_expires_at, id)
         self._finished: dict[str, SortedKeys[tuple[int, str]]] = {}  # by status: (finished_at, id)
         self._owners: dict[tuple[str, str], str] = {}  # (queue, unique_key) of live jobs
@@ -156,17 +245,33 @@ class Index:
         """The live job that owns a unique key."""
         return None if unique_key is None else self._owners.get((queue, unique_key))
 
-    def due(self, ask: Ask, now_us: int, limit: int) -> list[str]:
-        """The first due jobs an ask is for, in its order."""
-        shelves = self._shelves.get(ask.queue, {})
-        lanes = LANES if ask.lane is None else (ask.lane,)
-        lines = [shelf.due(ask.order, now_us) for lane in lanes if (shelf := shelves.get((lane, ask.priority))) is not None]
-        return [job_id for _, job_id in islice(heapq.merge(*lines), limit)]
+    def without_group(self, place: Place, order: Order, now_us: int, most: int) -> list[Waiting]:
+        """The first due jobs of a line that have no group."""
+        queue, lane, priority = place
+        shelf = self._shelves.get(queue, {}).get((lane, priority))
+        return [] if shelf is None else [Waiting(*key) for key in islice(shelf.due(order, now_us), most)]
+
+    def groups(self, place: Place) -> Groups | None:
+        """Those of a line that have one."""
+        queue, lane, priority = place
+        return self._groups.get(queue, {}).get((lane, priority))
 
     def next_due_us(self, queue: str, now_us: int) -> int | None:
         """When the next pending job of a queue falls due, of those that are not due yet."""
-        times = [due_us for shelf in self._shelves.get(queue, {}).values() if (due_us := shelf.next_due_us(now_us)) is not None]
-        return min(times, default=None)
+        shelves: list[Shelf | Groups] = [*self._shelves.get(queue, {}).values(), *self._groups.get(queue, {}).values()]
+        return min((due_us for shelf in shelves if (due_us := shelf.next_due_us(now_us)) is not None), default=None)
+
+    def pulse(self, queue: str, now_us: int) -> Pulse:
+        """How many jobs of a queue are due, and since when the oldest is."""
+        lines = [shelf.due("run_at", now_us) for shelf in self._shelves.get(queue, {}).values()]
+        lines += [groups.due(now_us) for groups in self._groups.get(queue, {}).values()]
+        firsts = [list(islice(line, DEPTH_MAX)) for line in lines]
+        oldest_us = min((line[0][0] for line in firsts if line), default=None)
+        return Pulse(queue=queue, depth=min(DEPTH_MAX, sum(map(len, firsts))), oldest_us=oldest_us)
+
+    def held(self, now_us: int) -> Iterator[str]:
+        """Processing jobs whose lease has not ended."""
+        return (job_id for _, job_id in self._leases.above((now_us, MAX_ID)))
 
     def lapsed(self, now_us: int, limit: int) -> list[str]:
         """Processing jobs whose lease has ended, the oldest end first."""
@@ -182,7 +287,10 @@ class Index:
 
     def _enter(self, job: Job) -> None:
         if job.status == "pending":
-            self._shelf(job).add(job)
+            if job.group is None:
+                self._shelf(job).add(job)
+            else:
+                self._groups.setdefault(job.queue, {}).setdefault((job.lane, job.priority), Groups()).add(job, job.group)
         elif job.status == "processing":
             self._leases.add((_set(job.lease_expires_at_us), job.id))
         else:
@@ -192,7 +300,10 @@ class Index:
 
     def _leave(self, job: Job) -> None:
         if job.status == "pending":
-            self._shelf(job).remove(job)
+            if job.group is None:
+                self._shelf(job).remove(job)
+            else:
+                self._groups[job.queue][job.lane, job.priority].remove(job, job.group)
         elif job.status == "processing":
             self._leases.remove((_set(job.lease_expires_at_us), job.id))
         else:

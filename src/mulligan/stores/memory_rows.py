@@ -60,6 +60,7 @@ def settled(row: Job, change: Change, now_us: int) -> Job:
         updated_at_us=now_us,
         finished_at_us=None if status == "pending" else now_us,
         due_first_us=run_at_us if requeued and run_at_us is not None else row.due_first_us,
+        due_us=row.due_us if run_at_us is None else run_at_us,
         attempts=change.attempts,
         failures=change.failures,
         crashes=change.crashes,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
-from mulligan.core.contract import QueueState, QueueStats, RunningJob
-from mulligan.core.job import Job
+from mulligan.core.contract import Promise, QueueState, QueueStats, RunningJob
+from mulligan.core.job import LANES, Job
 
 
 def count_queues(rows: Iterable[Job], states: Mapping[str, QueueState], now_us: int) -> list[QueueStats]:
@@ -19,7 +20,7 @@ def count_queues(rows: Iterable[Job], states: Mapping[str, QueueState], now_us: 
 
 def _count(queue: str, rows: list[Job], *, paused: bool, now_us: int) -> QueueStats:
     counts: dict[str, Any] = {}
-    ready: list[int] = []
+    ready: dict[str, list[int]] = {lane: [] for lane in LANES}
     later: list[int] = []
     running: list[Job] = []
     for row in rows:
@@ -28,14 +29,17 @@ def _count(queue: str, rows: list[Job], *, paused: bool, now_us: int) -> QueueSt
             running.append(row)
         elif row.run_at_us is not None:
             is_ready = row.run_at_us <= now_us
-            (ready if is_ready else later).append(row.run_at_us)
+            (ready[row.lane] if is_ready else later).append(row.run_at_us)
             column = f"{row.lane}_{'ready' if is_ready else 'later'}"
         counts[column] = counts.get(column, 0) + 1
     return QueueStats(
         queue=queue,
         paused=paused,
         stuck=sum(1 for row in running if row.lease_expires_at_us is not None and row.lease_expires_at_us <= now_us),
-        oldest_ready_us=min(ready, default=None),
+        retries_running=sum(1 for row in running if row.is_retry),
+        oldest_ready_us=min(chain(*ready.values()), default=None),
+        fresh_oldest_us=min(ready["fresh"], default=None),
+        retry_oldest_us=min(ready["retry"], default=None),
         next_due_us=min(later, default=None),
         current_job=_longest(running),
         **counts,
@@ -49,3 +53,11 @@ def _longest(running: list[Job]) -> RunningJob | None:
     return RunningJob(
         job_id=job.id, task=job.task, retry_count=job.failures + job.crashes, is_retry=job.is_retry, since_us=job.updated_at_us
     )
+
+
+PROMISE = Promise(
+    durable=False,
+    loss_window="everything, when the process ends: a memory store is for tests and for trying things out",
+    fail_over="there is nothing to fail over to",
+    clock="this process's clock",
+)

@@ -20,7 +20,6 @@ from typing import Any
 from mulligan.core.change import Change, Verdict
 from mulligan.core.clock import SECOND_US
 from mulligan.core.codec import encode_result
-from mulligan.core.contract import Signals
 from mulligan.core.errors import BadPayload, Fail, JobSignal
 from mulligan.core.events import Event
 from mulligan.core.job import Job
@@ -31,6 +30,7 @@ from mulligan.policy.decide import decide, success
 from mulligan.policy.error_info import reported
 from mulligan.policy.retry import RetryPolicy
 from mulligan.worker.committer import Committer
+from mulligan.worker.conditions import Conditions
 from mulligan.worker.context import Context
 from mulligan.worker.perform import Performer, ThreadAbandoned, Undecodable
 from mulligan.worker.policies import Policies
@@ -66,7 +66,12 @@ class Executor:
         state: Any,
         hold_s: Mapping[str, float],
         progress: Callable[[], None],
+        conditions: Conditions,
     ) -> None:
+        self._conditions = conditions
+        self._board = conditions.board
+        self._flow = conditions.flow
+        self._sensors = conditions.sensors
         self._concurrency = concurrency
         self._registry = registry
         self._policies = policies
@@ -232,6 +237,8 @@ class Executor:
             self._holdings.drop(run)
             self.busy -= 1
             return
+        if run.started_at_us is not None:
+            self._conditions.ended(run.job, outcome)
         change = self._decide(run, outcome)
         run.holds_slot = self._holds_slot(change)
         if not self.committer.offer(change, run):
@@ -251,14 +258,18 @@ class Executor:
                 self.unknown_tasks.add(job.task)
             return Released(f"this worker does not know the task {job.task!r}", UNKNOWN_TASK_DELAY_US)
         now_us = self._time.now_us()
+        if job.group is not None and (refusal := self._board.refusal(job, now_us)):
+            return Released(refusal)
         if job.max_age_us is not None and now_us >= job.due_first_us + job.max_age_us:
             return Expired()
         run.started_at_us = now_us
+        self._flow.started(job, now_us)
         if self._performer.needs_context(task):
             run.context = Context(job, self._state, None if job.timeout_us is None else now_us + job.timeout_us)
         if job.lane == "retry":
+            detail = {"is_retry": True, "waited_s": max(0, now_us - job.due_us) / SECOND_US}
             event = Event(kind="PROCESSING", at_us=now_us, job_id=job.id, queue=job.queue, task=job.task, worker=self._worker,
-                          fence=job.fence, attempt=job.attempts, detail={"is_retry": True})  # fmt: skip
+                          fence=job.fence, attempt=job.attempts, detail=detail)  # fmt: skip
             self._bus.publish((event,))
         else:
             self._bus.publish_row(("started", now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts))
@@ -332,11 +343,12 @@ class Executor:
         settle_id = f"{self._worker}#{next(self._settle_numbers)}"
         if type(outcome) is Succeeded:  # most of all outcomes, and no policy has to be asked
             return success(run.job, outcome, now_us, settle_id=settle_id, worker=self._worker, started_at_us=run.started_at_us)
+        policy = self._policy(run.job)
         return decide(
             run.job,
             outcome,
-            self._policy(run.job),
-            Signals(now_us=now_us),
+            policy,
+            self._sensors.signals(run.job, now_us, policy),
             self._rng,
             settle_id=settle_id,
             worker=self._worker,

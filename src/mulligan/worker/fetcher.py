@@ -4,31 +4,38 @@ How much it claims. Free slots, always. Beyond them only what will have started 
 the pace of the last round times the length of a claim. For long jobs that is nothing, so that order, shutdown and leases stay exact;
 for short ones it keeps the slots busy while the claim is under way.
 
-How it sleeps. Until a hint comes, or the next pending job falls due, or the poll interval is over, whichever is first.
+How it sleeps. Until a hint comes, or the next pending job falls due, or the poll interval is over, whichever is first. Where a limit of
+the fleet held jobs back, also until an outcome of this worker is written: that may have freed what they wait for. Such jobs may be many and
+wait long, so what it does meanwhile is bounded: after a claim for nothing it hears no hints for a moment; the more of them, the longer
+it lets tokens gather, since other workers wait for the same ones; and groups too many for one claim are looked through once in a poll.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 
 from mulligan.core.clock import SECOND_US
-from mulligan.core.contract import Claimed, Listener, Near, Store
+from mulligan.core.contract import Ask, Claimed, Listener, Near, Store
 from mulligan.core.errors import StoreError
 from mulligan.core.events import Event
 from mulligan.core.ids import new_id
 from mulligan.core.job import Job
+from mulligan.core.limits import Bucket
 from mulligan.observe.bus import EventBus
-from mulligan.policy.planner import LanePlanner
+from mulligan.worker.conditions import Conditions
 from mulligan.worker.executor import Executor
 from mulligan.worker.health import StoreHealth
+from mulligan.worker.rounds import Rounds
 from mulligan.worker.settings import WorkerSettings
 from mulligan.worker.store_time import StoreTime
 
 log = logging.getLogger("mulligan.fetcher")
 AHEAD_CLAIMS = 4  # reach so many lengths of a claim ahead: half of it is under way in one claim while the other half is worked on
 SMOOTHING = 0.3  # weight of the newest claim in the running average of its length
+AGAIN_S = 0.02  # pause before the next claim when one found nothing although something is due
+GATHER_DOUBLINGS = 4  # of that pause, while tokens gather and others take them
 WAKE_EARLY_S = 0.0005  # a timer may fire a little early; asking again costs less than sleeping a whole poll
 
 
@@ -40,35 +47,52 @@ class Fetcher:
         store: Store,
         near: Near,
         executor: Executor,
-        planner: LanePlanner,
+        conditions: Conditions,
         bus: EventBus,
         health: StoreHealth,
         time: StoreTime,
         settings: WorkerSettings,
         worker: str,
     ) -> None:
+        self._conditions = conditions
+        self._flow = conditions.flow
         self._store = store
         self._near = near
         self._executor = executor
-        self._planner = planner
+        self._planner = conditions.planner
         self._bus = bus
         self._health = health
         self._time = time
         self._settings = settings
         self._worker = worker
         self._progress: asyncio.Future[None] | None = None
+        self._freed: asyncio.Future[None] | None = None  # set while it rests beside jobs that a limit held back
+        self._writes = 0
+        self._writes_seen = 0  # as many as there were when the last claim was sent
         self._listener: Listener | None = None
         self._claim_s = 0.0  # running average of a claim's length
         self._ahead = 0
+        self._asks: Sequence[Ask] = ()  # of the last claim
+        self._rounds = Rounds()
+        self._fruitless = 0  # claims in a row that got nothing because limits held everything back
         self._stopping = False
         self._task: asyncio.Task[None] | None = None
         self.asleep = False  # waiting for work: nothing was due at the last look
+        self.is_claiming = False
+        self.taken = 0  # jobs that its claims have brought
         self.on_empty: Callable[[], None] = lambda: None  # told before each sleep
 
     def progress(self) -> None:
         """Something changed in the executor: there may be room now."""
         if self._progress is not None and not self._progress.done():
             self._progress.set_result(None)
+
+    def written(self) -> None:
+        """Outcomes were written: what limits of the fleet held back may be free now."""
+        self._writes += 1
+        self.progress()
+        if self._freed is not None and not self._freed.done():
+            self._freed.set_result(None)
 
     def stop(self) -> None:
         """Ends the loop: at once while it waits, after its answer while a claim is under way, so that no claimed job is forgotten."""
@@ -88,17 +112,24 @@ class Fetcher:
                     self._progress = asyncio.get_running_loop().create_future()
                     await self._progress
                     continue
+                self.is_claiming = True
                 claimed = await self._claim(wanted)
+                self.is_claiming = False
                 if claimed is None:
                     return
+                self.taken += len(claimed.jobs)
                 if claimed.jobs:
                     self._start(claimed)
+                elif not claimed.held_back and not self._executor.waiting:
+                    self._flow.ran_dry()
                 if len(claimed.jobs) < wanted and not self._stopping:
                     await self._sleep(claimed)
         finally:
             self._listener.close()
 
     def _wanted(self) -> int:
+        if not self._conditions.is_informed:
+            return 0
         executor = self._executor
         wanted = executor.room + self._ahead
         if executor.room > 0 or wanted > self._ahead // 2:
@@ -110,10 +141,14 @@ class Fetcher:
         loop = asyncio.get_running_loop()
         claim_id = new_id(self._time.now_us())
         began_s, began_with = loop.time(), self._executor.accepted
+        self._writes_seen = self._writes
         while True:
             try:
                 asks = self._planner.asks(wanted)
                 claimed = await self._near.claim(claim_id, self._worker, asks, wanted, self._settings.lease_us)
+                self._conditions.learn(asks, claimed)
+                self._asks = asks
+                self._fruitless = self._fruitless + 1 if claimed.held_back and not claimed.jobs else 0
                 break
             except StoreError as error:
                 if not error.retryable:
@@ -137,7 +172,7 @@ class Fetcher:
         self._ahead = min(self._settings.ahead, int(AHEAD_CLAIMS * pace * self._claim_s))
 
     def _start(self, claimed: Claimed) -> None:
-        jobs = self._planner.interleave(claimed.jobs)
+        jobs = self._planner.interleave(claimed.jobs, claimed.held_back)
         self._tell_claimed(jobs, claimed.now_us)
         self._executor.accept(jobs)
 
@@ -149,17 +184,66 @@ class Fetcher:
         self._bus.publish_rows(rows)
 
     async def _sleep(self, claimed: Claimed) -> None:
-        assert self._listener is not None
-        sleep_s = self._settings.poll
-        if claimed.next_due_us is not None:
-            until_due_s = (claimed.next_due_us - self._time.now_us()) / SECOND_US
-            sleep_s = min(sleep_s, max(until_due_s, 0.0) + WAKE_EARLY_S)
+        has_more = claimed.next_due_us is not None and claimed.next_due_us <= claimed.now_us
+        if claimed.jobs or not has_more:
+            self._rounds.begin()
+        if claimed.jobs and has_more:
+            return  # it moves
+        sleep_s = self._pause_s(claimed, has_more=has_more)
         self.asleep = True
         self.on_empty()
+        try:
+            await (self._rest_until_freed(sleep_s) if claimed.held_back else self._rest(sleep_s))
+        finally:
+            self.asleep = False
+
+    def _pause_s(self, claimed: Claimed, *, has_more: bool) -> float:
+        """How long to sleep at most."""
+        if has_more:
+            if not claimed.held_back or not self._rounds.is_complete(self._asks, claimed):
+                return min(self._settings.poll, AGAIN_S)
+            self._rounds.begin()
+            return self._settings.poll
+        if claimed.next_due_us is None:
+            return self._settings.poll
+        until_due_s = max(0.0, (claimed.next_due_us - self._time.now_us()) / SECOND_US) + WAKE_EARLY_S
+        return min(self._settings.poll, max(until_due_s, self._gather_s() if claimed.held_back else 0.0))
+
+    def _gather_s(self) -> float:
+        """How long tokens may gather before the next claim: not so long that a bucket runs over."""
+        buckets = [limit for limits in {id(ask.limits): ask.limits for ask in self._asks}.values() for limit in limits]
+        fills_s = [limit.burst_u / limit.rate_u for limit in buckets if isinstance(limit, Bucket) and limit.rate_u]
+        return min([AGAIN_S * 2.0 ** min(self._fruitless, GATHER_DOUBLINGS), *(fill_s / 2 for fill_s in fills_s)])
+
+    async def _rest(self, sleep_s: float) -> None:
+        assert self._listener is not None
         try:
             await self._listener.wait(sleep_s)
         except (OSError, StoreError) as error:  # a broken hint channel must not stop the worker: polling alone is correct
             log.warning("wake-up hints failed, polling instead: %s", error)
             await asyncio.sleep(sleep_s)
+
+    async def _rest_until_freed(self, sleep_s: float) -> None:
+        """Rests, but not longer than until an outcome of this worker is written. After a claim for nothing it hears no hints for a moment;
+        after the second one in a row, which its own outcomes have not helped either, it waits for that moment in any case."""
+        deaf_s = min(sleep_s, AGAIN_S) if self._fruitless else 0.0
+        if self._fruitless > 1:
+            await asyncio.sleep(deaf_s)
+        elif self._writes != self._writes_seen or (deaf_s and await self._is_freed(asyncio.sleep(deaf_s))):
+            return  # one was written while the claim was under way, or since
+        if self._writes == self._writes_seen:
+            await self._is_freed(self._rest(sleep_s - deaf_s))
+
+    async def _is_freed(self, resting: Coroutine[None, None, None]) -> bool:
+        """Whether an outcome is written before that rest is over."""
+        self._freed = freed = asyncio.get_running_loop().create_future()
+        rest = asyncio.ensure_future(resting)
+        try:
+            await asyncio.wait({rest, freed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            self.asleep = False
+            self._freed = None
+            rest.cancel()
+            await asyncio.gather(rest, return_exceptions=True)
+        if not rest.cancelled():
+            rest.result()
+        return freed.done()

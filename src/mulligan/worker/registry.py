@@ -14,6 +14,9 @@ import msgspec
 
 from mulligan.core.codec import check_name
 from mulligan.core.errors import BadSetting, UnknownTask, WrongArguments, shown
+from mulligan.core.groups import TASK, group_of
+from mulligan.core.limits import Limit
+from mulligan.policy.budget import Rate, RetryBudget
 from mulligan.policy.retry import RetryPolicy
 from mulligan.worker.context import Context
 
@@ -31,9 +34,27 @@ class TaskDef(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     timeout_us: int | None = 900 * 1_000_000
     priority: int = 0
     tags: tuple[str, ...] = ()
+    depends_on: str | None = None  # the downstream whose breaker and budget its jobs obey
+    rate: Rate | None = None
+    budget: RetryBudget | None = None
     is_async: bool = False
     wants_context: bool = False
     signature: inspect.Signature | None = None  # without the context
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """What claims must keep for the jobs of this task, in whatever queue they are."""
+        found: list[Limit] = []
+        if self.rate is not None:
+            found.append(self.rate.bucket(f"rate:task:{self.name}", part=TASK, value=self.name))
+        if self.budget is not None:
+            found.append(self.budget.bucket(f"budget:task:{self.name}", part=TASK, value=self.name))
+        return tuple(found)
+
+    def group(self, fair_key: str | None, concurrency_key: str | None) -> str | None:
+        """The group of a job of this task with these keys."""
+        is_limited = self.rate is not None or self.budget is not None
+        return group_of(fair_key, self.depends_on, self.name if is_limited else None, concurrency_key)
 
     def check_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raises WrongArguments unless the function could be called with these."""
@@ -86,6 +107,7 @@ class Registry:
         if isinstance(allow_paths, str):
             raise BadSetting(f"allow_paths must be a list of module names, such as [{shown(allow_paths)}], not one text")
         self._tasks: dict[str, TaskDef] = {}
+        self._limits: tuple[Limit, ...] | None = None  # made when they are asked for
         self._allowed = tuple(check_name(prefix, "allow_paths entry") for prefix in allow_paths)
 
     def add(self, task: TaskDef) -> None:
@@ -98,6 +120,13 @@ class Registry:
             )
         if known is None or task.function is not None:
             self._tasks[task.name] = task
+            self._limits = None
+
+    def limits(self) -> tuple[Limit, ...]:
+        """The limits of all tasks. Every claim keeps them, and there may be hundreds of tasks, so they are put together once."""
+        if self._limits is None:
+            self._limits = tuple(limit for task in self._tasks.values() for limit in task.limits)
+        return self._limits
 
     def get(self, name: str) -> TaskDef | None:
         """The task that can run under this name in this process, or None."""

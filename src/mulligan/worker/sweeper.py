@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import random
 
-from mulligan.core.contract import Signals, Store
+from mulligan.core.contract import Store
 from mulligan.core.events import Event, events_of
 from mulligan.core.ids import new_id
 from mulligan.core.outcome import LeaseLost
 from mulligan.observe.bus import EventBus
 from mulligan.policy.decide import decide
+from mulligan.worker.conditions import Conditions
 from mulligan.worker.policies import Policies
 
 SWEEP_BATCH_MAX = 500
@@ -21,7 +22,9 @@ SWEEP_BATCH_MAX = 500
 class Sweeper:
     """`sweep` is one pass; the worker repeats it."""
 
-    def __init__(self, store: Store, policies: Policies, bus: EventBus, rng: random.Random, worker: str) -> None:
+    def __init__(self, store: Store, policies: Policies, bus: EventBus, rng: random.Random, worker: str, conditions: Conditions) -> None:
+        self._sensors = conditions.sensors
+        self._flow = conditions.flow
         self._store = store
         self._policies = policies
         self._bus = bus
@@ -37,16 +40,17 @@ class Sweeper:
                 return recovered
             changes = []
             for job in jobs:
-                signals = Signals(now_us=job.read_at_us)
+                policy = self._policies.for_job(job)
+                signals = self._sensors.signals(job, job.read_at_us, policy)
                 outcome = LeaseLost(f"the lease of {job.lease_owner} ran out")
                 settle_id = new_id(job.read_at_us)
-                changes.append(
-                    decide(job, outcome, self._policies.for_job(job), signals, self._rng, settle_id=settle_id, worker=self._worker)
-                )
+                changes.append(decide(job, outcome, policy, signals, self._rng, settle_id=settle_id, worker=self._worker))
             verdicts = await self._store.settle(changes)
             events: list[Event] = []
-            for change, verdict in zip(changes, verdicts, strict=True):
-                recovered += verdict.applied
+            for job, change, verdict in zip(jobs, changes, verdicts, strict=True):
+                if verdict.applied:
+                    recovered += 1
+                    self._flow.ended(job, ok=False)
                 events += events_of(change, verdict)
             self._bus.publish(events)
             if len(jobs) < SWEEP_BATCH_MAX:

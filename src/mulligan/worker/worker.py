@@ -11,32 +11,29 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 import msgspec
 
-from mulligan.core.contract import Near, Renewal, Store, WorkerInfo
+from mulligan.core.contract import Near, Renewal, WorkerInfo
 from mulligan.core.errors import IllegalMove, StoreError
 from mulligan.core.events import Event
 from mulligan.core.ids import new_id
-from mulligan.observe.bus import EventBus
-from mulligan.policy.planner import LanePlanner
-from mulligan.policy.queues import Queue
 from mulligan.policy.retry import RetryPolicy
 from mulligan.worker.committer import Committer
+from mulligan.worker.conditions import Conditions
+from mulligan.worker.equipment import Equipment
 from mulligan.worker.executor import Executor
 from mulligan.worker.fetcher import Fetcher
 from mulligan.worker.health import StoreHealth
-from mulligan.worker.hooks import Hook
 from mulligan.worker.keeper import Keeper, KeeperThread
-from mulligan.worker.perform import Middleware, Performer
+from mulligan.worker.perform import Performer
 from mulligan.worker.policies import Policies
 from mulligan.worker.pruner import PRUNE_EVERY_S, Pruner
-from mulligan.worker.registry import Registry
 from mulligan.worker.run import Holdings
 from mulligan.worker.scheduler import Scheduler
 from mulligan.worker.settings import WorkerSettings, worker_name
@@ -47,22 +44,6 @@ from mulligan.worker.switching import GC_EVERY, THREAD_TURNS
 log = logging.getLogger("mulligan.worker")
 STOP_MARGIN_S = 6.0  # for handlers to obey the last cancellation; a little more than a thread gets
 FLUSH_MAX_S = 10.0  # for the last outcomes to be written when the store is slow
-
-
-class Equipment(msgspec.Struct, frozen=True, kw_only=True):
-    """What the app gives its worker."""
-
-    store: Store
-    registry: Registry
-    queues: Mapping[str, Queue]  # the queues to serve
-    policy: RetryPolicy | None
-    bus: EventBus
-    rng: random.Random
-    state: Any
-    middleware: Sequence[Middleware] = ()
-    startup: Sequence[Hook] = ()
-    shutdown: Sequence[Hook] = ()
-    version: str = ""
 
 
 class Worker:
@@ -101,13 +82,15 @@ class Worker:
             await hook()
         self._started_at_us = await self._store.now_us()
         self._near = await self._store.near()
-        self._running = True
         self._stopping = None
         self._holdings = Holdings()
         self._loop = asyncio.get_running_loop()
         self._time.set(self._started_at_us)
         self.name = worker_name(new_id(self._started_at_us))
         self._assemble()
+        with suppress(StoreError):  # tried again by its loop, and nothing is claimed before
+            await self._conditions.beat()
+        self._running = True
         self._start_loops()
         if self.settings.thread_turn is not None:
             THREAD_TURNS.borrow(self.settings.thread_turn)
@@ -122,6 +105,19 @@ class Worker:
     def _assemble(self) -> None:
         kit, settings = self._kit, self.settings
         self._policies = Policies(kit.registry, kit.queues, kit.policy)
+        self._conditions = Conditions(
+            self._store,
+            self._bus,
+            self.name,
+            registry=kit.registry,
+            queues=kit.queues,
+            downstreams=kit.downstreams,
+            adapts=any(policy.adaptive for policy in self.task_policies().values()),
+            now_us=self._time.now_us,
+            rng=self._rng,
+            flow=kit.flow,
+        )
+        self._conditions.take_stock()  # so that its first report has its limits
         self._health = StoreHealth(self._bus, self.name, self._rng, self._time.now_us)
         self.executor = Executor(
             concurrency=settings.concurrency,
@@ -136,6 +132,7 @@ class Worker:
             state=kit.state,
             hold_s={queue.name: queue.hold_slot_up_to for queue in kit.queues.values() if queue.hold_slot_up_to},
             progress=self._on_progress,
+            conditions=self._conditions,
         )
         near = self._near or self._store
         self._committer = self.executor.committer = Committer(
@@ -145,15 +142,17 @@ class Worker:
             batch_max=settings.batch,
             buffer_max=settings.buffer,
             settled=self.executor.settled,
-            written=self._on_progress,
+            written=self._on_written,
             unstorable=self.executor.unstorable,
         )
-        planner = LanePlanner(list(kit.queues.values()), self._rng)
-        self._fetcher = Fetcher(self._store, near, self.executor, planner, self._bus, self._health, self._time, settings, self.name)
+        self._fetcher = Fetcher(
+            self._store, near, self.executor, self._conditions, self._bus, self._health, self._time, settings, self.name
+        )
         self._fetcher.on_empty = self._on_progress
+        self._conditions.changed = self._fetcher.written  # what was held back may not be any more
         self._keeper = Keeper(self._store, self._holdings, settings.lease, self._describe, self._on_renewals, self._loop.is_closed)
         self._keeper_thread = KeeperThread(self._keeper) if settings.keeper_thread else None
-        self._sweeper = Sweeper(self._store, self._policies, self._bus, self._rng, self.name)
+        self._sweeper = Sweeper(self._store, self._policies, self._bus, self._rng, self.name, self._conditions)
         self._scheduler = Scheduler(self._store, self._bus)
         self._pruner = Pruner(self._store, settings)
 
@@ -164,6 +163,7 @@ class Worker:
             self._spawn("sweeper", self._repeat(self._sweep)),
             self._spawn("scheduler", self._repeat(self._scheduler.fire_due)),
             self._spawn("pruner", self._repeat(self._prune)),
+            self._spawn("board", self._repeat(self._conditions.keep_up)),
         ]
         if self._keeper_thread is not None:
             self._keeper_thread.start()
@@ -215,6 +215,10 @@ class Worker:
         if self.executor.running == 0:
             self._quiet.set()
 
+    def _on_written(self) -> None:
+        self._on_progress()
+        self._fetcher.written()
+
     def _on_renewals(self, renewals: Sequence[Renewal]) -> None:
         self._loop.call_soon_threadsafe(self._apply_renewals, renewals)
 
@@ -234,6 +238,7 @@ class Worker:
                 ])  # fmt: skip
 
     def _describe(self) -> WorkerInfo:
+        report = self._conditions.report
         return WorkerInfo(
             id=self.name,
             host=socket.gethostname(),
@@ -244,6 +249,9 @@ class Worker:
             started_at_us=self._started_at_us,
             unknown_tasks=tuple(sorted(self.executor.unknown_tasks)),
             version=self._kit.version,
+            figures=report.figures,
+            claims=report.claims,
+            limits=report.limits,
         )
 
     async def _tell(self, kind: Any, detail: dict[str, Any]) -> None:
@@ -267,10 +275,13 @@ class Worker:
                 raise IllegalMove("a loop of this worker died, see the log; the jobs it held go back when their leases run out")
             if not self._running or self._stopping is not None:
                 raise IllegalMove("this worker does not run, or was stopped before its queues were empty")
-            if self._fetcher.asleep and not self._holdings:
+            fetcher, taken = self._fetcher, self._fetcher.taken
+            if fetcher.asleep and not self._holdings:
                 stats = await self._store.stats()
                 mine = [queue for queue in stats.queues if queue.queue in self._kit.queues and not queue.paused]
-                if not any(queue.fresh_ready or queue.retry_ready or queue.retry_later for queue in mine) and not self._holdings:
+                has_work = any(queue.fresh_ready or queue.retry_ready or queue.retry_later for queue in mine)
+                # What was claimed meanwhile, or is being claimed, may be what the figures do not show as waiting any more.
+                if not (has_work or self._holdings or fetcher.is_claiming or fetcher.taken > taken):
                     return
             await self._quiet.wait()
 
@@ -348,6 +359,7 @@ class Worker:
     async def _sign_off(self) -> None:
         """A last beat, so that nobody counts on this worker any more."""
         try:
+            await self._conditions.last_beat()
             await self._store.renew([], self.settings.lease_us, msgspec.structs.replace(self._describe(), stopped=True))
         except StoreError as error:
             log.warning("could not sign off: %s", error)

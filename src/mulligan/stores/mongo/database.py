@@ -15,15 +15,18 @@ from bson import CodecOptions, decode
 from bson.errors import InvalidBSON
 from bson.raw_bson import RawBSONDocument
 from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
+from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.read_concern import ReadConcern
 
 from mulligan.core.clock import datetime_to_us
 from mulligan.core.ids import new_id
+from mulligan.core.ring import Stretches
 
 Doc = dict[str, Any]
 Collection = AsyncCollection[Doc]
 Client = AsyncMongoClient[Doc]
+Session = AsyncClientSession
 
 SERVER_NOW_US: Doc = {"$multiply": [{"$toLong": "$$NOW"}, 1_000]}  # the server's clock counts milliseconds
 
@@ -51,12 +54,19 @@ class Database:
         self.schedules: Collection = self.plain["mulligan_schedules"]
         self.workers: Collection = self.plain["mulligan_workers"]
         self.meta: Collection = self.plain["mulligan_meta"]
+        self.limits: Collection = self.plain["mulligan_limits"]
+        self.notes: Collection = self.plain["mulligan_notes"]
         self.hints: Collection = self.plain["mulligan_hints"].with_options(write_concern=quick, read_concern=ReadConcern("majority"))
         self.letters: Collection | None = None if letters is None else self.plain[letters]
         self.token = new_id(0)  # by which this process knows its own hints
         self.last_chunk = 0  # where the event log ended when last seen (eventlog.py)
         self.claiming = asyncio.Lock()  # of those that lost to another: claims of one process need not fight (claim.py)
         self.claims_made = 0  # by this process; old claim ids are removed now and then
+        self.charges_made = 0  # claims that took tokens; old buckets are removed now and then
+        self.careful = asyncio.Lock()  # of claims and renewals that keep limits: those of one process need not fight (careful.py)
+        self.grouped: set[str] = set()  # queues that are known to have had a job with a group (groups.py)
+        self.depths: dict[str, tuple[float, int]] = {}  # of lines: how many jobs their groups have, and how long to leap (turns.py)
+        self.stretches = Stretches()
 
     def now_term(self) -> Any:
         """Now, as a term of an aggregation or of an update by pipeline: a test's clock, or the server's own at the time it runs."""
@@ -88,14 +98,15 @@ class Database:
         hint: str = "_id_",
         sort: Sequence[tuple[str, int]] = (),
         limit: int = 0,
+        session: AsyncClientSession | None = None,
     ) -> list[Doc]:
         """The documents a query finds. A text in one of them that is no UTF-8 comes as bytes, and does not keep the others from coming."""
-        found = collection.find(query, fields, hint=hint, limit=limit, sort=list(sort) or None)
+        found = collection.find(query, fields, hint=hint, limit=limit, sort=list(sort) or None, session=session)
         try:
             return await found.to_list()
         except InvalidBSON:
             raw = collection.with_options(codec_options=CodecOptions(document_class=RawBSONDocument))
-            again = raw.find(query, fields, hint=hint, limit=limit, sort=list(sort) or None)
+            again = raw.find(query, fields, hint=hint, limit=limit, sort=list(sort) or None, session=session)
             return [_decoded(bytes(doc.raw)) for doc in await again.to_list()]
 
 

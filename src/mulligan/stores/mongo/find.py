@@ -11,7 +11,7 @@ from mulligan.core.errors import UsageError
 from mulligan.core.job import LIVE, Job, Status
 from mulligan.stores.mongo.database import Database, Doc
 from mulligan.stores.mongo.rows import WITHOUT_HISTORY, history_of, shown
-from mulligan.stores.mongo.schema import ANY_TEXT, ANY_TIME, DUE, FIFO, LEASE, REST, SCHEDULE, rest_of
+from mulligan.stores.mongo.schema import ANY_TEXT, ANY_TIME, DUE, FIFO, LEASE, REST, SCHEDULE, TURN_DUE, rest_of
 
 # So many of the newest jobs are looked at before an index is gone through: most often the wanted ones are among them.
 GLANCE = 2_000
@@ -62,13 +62,13 @@ async def _newest(database: Database, query: Query, wanted: Doc, before: str, li
 
 
 def _sources(query: Query) -> list[tuple[Doc, str]]:
-    """What to look through, and by which index. A status has an index of its own, or two."""
+    """What to look through, and by which index. A status has an index of its own, or several."""
     if query.schedule is not None:
         return [({}, SCHEDULE)]
     if query.status is None:
         return [({}, "_id_")]
     if query.status == "pending":
-        return [({"line": ANY_TEXT}, DUE), ({"fifo_line": ANY_TEXT}, FIFO)]
+        return [({"line": ANY_TEXT}, DUE), ({"fifo_line": ANY_TEXT}, FIFO), ({"turn_due": ANY_TEXT}, TURN_DUE)]
     if query.status == "processing":
         return [({"lease_expires_at_us": ANY_TIME}, LEASE)]
     if query.queue is not None:

@@ -10,6 +10,7 @@ from mulligan.core.contract import Inserted
 from mulligan.core.errors import StoreRejected, StoreUnavailable
 from mulligan.core.job import Job, NewJob, first_row
 from mulligan.stores.mongo.database import Database, Doc
+from mulligan.stores.mongo.groups import note_groups
 from mulligan.stores.mongo.rows import document_of
 from mulligan.stores.mongo.schema import live_key_of
 
@@ -20,6 +21,7 @@ _JOBS_MAX = 1_000  # in one command
 
 async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Stores new jobs; see Inserted for what a known id or a taken unique key answers."""
+    await note_groups(database, jobs)
     now_us = await database.now_us()
     answers: list[Inserted] = []
     for at in range(0, len(jobs), _JOBS_MAX):
@@ -28,6 +30,9 @@ async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
 
 
 async def _insert(database: Database, jobs: Sequence[NewJob], now_us: int) -> list[Inserted]:
+    if len({job.id for job in jobs}) < len(jobs):
+        # What the second of two with one id answers depends on what became of the first, so they are taken one after the other.
+        return [answer for job in jobs for answer in await _insert(database, [job], now_us)]
     owners: dict[int, str] = {}  # by place: whoever has the unique key
     left = list(range(len(jobs)))
     for _ in range(_TRIES):
@@ -71,6 +76,7 @@ async def _explained(database: Database, jobs: Sequence[NewJob]) -> list[str | N
 
 async def restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
     """Writes whole jobs as they are; False for an id that is there already."""
+    await note_groups(database, jobs)
     answers: list[bool] = []
     for at in range(0, len(jobs), _JOBS_MAX):
         answers += await _restore(database, jobs[at : at + _JOBS_MAX])

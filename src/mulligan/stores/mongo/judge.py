@@ -10,7 +10,7 @@ import msgspec
 from mulligan.core.change import Change, Dead, Lapsed, Verdict
 from mulligan.core.job import STATUSES, Status
 from mulligan.stores.mongo.database import Database
-from mulligan.stores.mongo.write import Write
+from mulligan.stores.mongo.write import Place, Write
 
 KEY_TAKEN = "unique key taken"
 _FIELDS = (
@@ -24,6 +24,7 @@ _FIELDS = (
     "lease_expires_at_us",
     "cancel_requested",
     "unique_key",
+    "group",
 )
 
 
@@ -40,6 +41,7 @@ class State(msgspec.Struct, frozen=True):
     lease_expires_at_us: int | None
     cancel_requested: bool
     unique_key: str | None
+    group: str | None
 
 
 class Judged(NamedTuple):
@@ -72,6 +74,7 @@ def _state(doc: dict[str, object]) -> State:
         lease_expires_at_us=_int(doc.get("lease_expires_at_us")),
         cancel_requested=doc.get("cancel_requested") is True,
         unique_key=_text(doc.get("unique_key")),
+        group=_text(doc.get("group")),
     )
 
 
@@ -139,7 +142,7 @@ def _write(before: State, after: State, change: Change, now_us: int, *, letters:
         status=after.status,
         now=now_us,
         run_at_us=after.run_at_us,
-        place=(before.queue, before.priority, before.unique_key),
+        place=Place(before.queue, before.priority, before.unique_key, before.group),
         settled_before=before.settle_id,
         letters=letters,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 
 import msgspec
@@ -13,10 +14,10 @@ from mulligan.core.errors import StoreUnavailable
 from mulligan.core.events import Event
 from mulligan.core.ids import new_id
 from mulligan.core.job import Job
-from mulligan.stores.mongo.claim import guarded
 from mulligan.stores.mongo.database import Database, Doc
 from mulligan.stores.mongo.eventlog import append_events
 from mulligan.stores.mongo.letters import copy_letters
+from mulligan.stores.mongo.renewal import lengthen
 from mulligan.stores.mongo.rows import OF_WAITING, WITHOUT_HISTORY, sorted_out, to_json
 from mulligan.stores.mongo.schema import LEASE
 
@@ -26,32 +27,15 @@ _ROUNDS = 20
 _worker_decoder = msgspec.json.Decoder(WorkerInfo)
 
 
-async def renew(database: Database, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None) -> list[Renewal]:
+async def renew(database: Database, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None, rng: random.Random) -> list[Renewal]:
     """Lengthens the leases that are still held, and notes that the worker lives."""
-    now = database.now_term()
-    held: dict[str, Doc] = {}
-    all_held = False
-    if grips:
-        wanted = guarded({"status": "processing"}, [(grip.job_id, grip.fence) for grip in grips])
-        lengthened = {"$add": [now, lease_us]}
-        renewed = await database.jobs.update_many(wanted, [{"$set": {"lease_expires_at_us": lengthened}}], hint="_id_")
-        all_held = renewed.matched_count == len({(grip.job_id, grip.fence) for grip in grips})
-        # Read after the write: what is held now was held then, because a fence only ever rises. (A lease that was made so short that it
-        # is over by now was held all the same; only where others were not, it cannot be told from them, and counts as lost.)
-        query = {"_id": {"$in": sorted({grip.job_id for grip in grips})}, "status": "processing"}
-        found = await database.jobs.find(query, {"fence": 1, "cancel_requested": 1}, hint="_id_").to_list()
-        held = {doc["_id"]: doc for doc in found}
+    answers = await lengthen(database, grips, lease_us, rng)
     if worker is not None:
+        now = database.now_term()
         seen: Doc = {"seen_at_us": now, "body": {"$literal": to_json(worker)}}
         await database.workers.update_one({"_id": worker.id}, [{"$set": seen}], upsert=True)
         await database.workers.delete_many({"$expr": {"$lt": ["$seen_at_us", {"$subtract": [now, WORKER_MEMORY_US]}]}})
-    return [_renewal(grip, held.get(grip.job_id), all_held=all_held) for grip in grips]
-
-
-def _renewal(grip: Grip, doc: Doc | None, *, all_held: bool) -> Renewal:
-    if doc is None or doc.get("fence") != grip.fence:
-        return Renewal(job_id=grip.job_id, fence=grip.fence, held=all_held)
-    return Renewal(job_id=grip.job_id, fence=grip.fence, held=True, cancel_requested=doc.get("cancel_requested") is True)
+    return answers
 
 
 async def workers(database: Database) -> list[WorkerInfo]:

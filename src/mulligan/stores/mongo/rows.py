@@ -15,17 +15,19 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from mulligan.core.events import Event
+from mulligan.core.groups import is_group
 from mulligan.core.job import HISTORY_MAX, LANES, LIVE, ErrorInfo, HistoryRecord, Job
 from mulligan.stores.mongo.database import Database, Doc
 from mulligan.stores.mongo.eventlog import append_events
-from mulligan.stores.mongo.schema import line_of, live_key_of, rest_of
+from mulligan.stores.mongo.schema import live_key_of, rest_of, waiting_place
 
 UNDECODABLE = "Undecodable"
 COLUMNS: tuple[str, ...] = tuple(name for name in Job.__struct_fields__ if name not in ("read_at_us", "history"))
 WITHOUT_HISTORY = {"history": 0}
 # What a job that waits or runs has and one at rest has not; each write of a new status sets its own and removes the others.
-OF_WAITING = ("run_at_us", "line", "fifo_line")
-OF_RUNNING = ("claim_id", "lease_owner", "lease_expires_at_us")
+OF_WAITING = ("run_at_us", "line", "fifo_line", "turn_line", "turn_due")
+# `slots`: those it was claimed under (core/limits); `given_away`: another may have them now (limits.py).
+OF_RUNNING = ("claim_id", "lease_owner", "lease_expires_at_us", "slots", "given_away")
 OF_REST = ("finished_at_us", "rest")
 
 _PLAIN = tuple((name, "_id" if name == "id" else name) for name in COLUMNS)
@@ -63,7 +65,7 @@ def document_of(job: Job) -> Doc:
     if job.history:
         doc["history"] = [to_json(record) for record in job.history[-HISTORY_MAX:]]
     if job.status == "pending":
-        doc["line"] = line_of(job.queue, job.lane, job.priority)
+        doc |= waiting_place(job.queue, job.lane, job.priority, job.group)
     elif job.status != "processing":
         doc["rest"] = rest_of(job.queue, job.status)
     if job.unique_key is not None and job.status in LIVE:
@@ -80,7 +82,8 @@ def decoded(doc: Doc, now_us: int) -> Job | Bad:
         if values[_ERROR] is not None:
             values[_ERROR] = _error_decoder.decode(values[_ERROR])
         values.append(now_us)
-        return msgspec.convert(values, Job)
+        job = msgspec.convert(values, Job)
+        return job if job.group is None or is_group(job.group) else _salvaged(doc, now_us)
     except (msgspec.ValidationError, msgspec.DecodeError, TypeError, UnicodeError):
         return _salvaged(doc, now_us)
 
@@ -110,7 +113,7 @@ def _salvaged(doc: Doc, now_us: int) -> Job | Bad:
         value = doc.get(key)
         try:
             fields[name] = msgspec.convert(_value_of(name, value), _TYPES[name])
-        except (msgspec.ValidationError, msgspec.DecodeError, TypeError, UnicodeError) as problem:
+        except (msgspec.ValidationError, msgspec.DecodeError, TypeError, ValueError) as problem:
             reasons.append(f"field {name}: {problem}")
             fields[name] = _stand_in(name, value)
     job = Job(**fields, read_at_us=now_us)
@@ -129,6 +132,8 @@ def _value_of(name: str, value: Any) -> Any:
         return () if value is None else value
     if name == "cancel_requested":
         return False if value is None else value
+    if name == "group" and isinstance(value, str) and not is_group(value):
+        raise ValueError("this text is no group")
     return _error_decoder.decode(value) if name == "last_error" and value is not None else value
 
 

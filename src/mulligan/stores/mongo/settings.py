@@ -14,6 +14,7 @@ from mulligan.core.job import NewJob, first_row
 from mulligan.core.schedule import Schedule, Tick, merged_schedule
 from mulligan.stores.mongo.database import Database, Doc
 from mulligan.stores.mongo.eventlog import append_events
+from mulligan.stores.mongo.groups import HAS_SETTINGS, note_groups
 from mulligan.stores.mongo.rows import document_of, to_json
 from mulligan.stores.mongo.schema import live_key_of
 
@@ -44,7 +45,7 @@ async def queue_states(database: Database) -> list[QueueState]:
             by=str(doc.get("by", "")),
             updated_at_us=int(doc.get("updated_at_us", 0)),
         )
-        for doc in await database.queues.find({}).sort("_id", 1).to_list()
+        for doc in await database.queues.find(HAS_SETTINGS).sort("_id", 1).to_list()
     ]
 
 
@@ -85,6 +86,7 @@ async def schedules(database: Database) -> list[Schedule]:
 
 async def fire(database: Database, ticks: Sequence[Tick]) -> list[bool]:
     """Moves each schedule that still stands where the tick expects it, and inserts the tick's job in the same transaction."""
+    await note_groups(database, [tick.job for tick in ticks if tick.job is not None])
     now_us = await database.now_us()
     return [await _fire(database, tick, now_us) for tick in ticks]
 

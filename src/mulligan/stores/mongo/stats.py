@@ -10,7 +10,8 @@ from pymongo.errors import OperationFailure
 from mulligan.core.contract import QueueStats, RunningJob, Stats
 from mulligan.core.job import LANES, STATUSES
 from mulligan.stores.mongo.database import Database, Doc
-from mulligan.stores.mongo.schema import ANY_TEXT, ANY_TIME, DUE, FIFO, LEASE, REST
+from mulligan.stores.mongo.groups import HAS_SETTINGS
+from mulligan.stores.mongo.schema import ANY_TEXT, ANY_TIME, DUE, FIFO, LEASE, REST, TURN_DUE
 
 _NO_SNAPSHOT = 246  # collections or indexes were made a moment ago: there is no earlier state of them to read
 _ATTEMPTS = 5
@@ -44,10 +45,11 @@ class Count:
 
     async def stats(self) -> Stats:
         """Counts, and gives the answer."""
-        for doc in await self._database.queues.find({}, {"paused": 1}, session=self._session).to_list():
+        for doc in await self._database.queues.find(HAS_SETTINGS, {"paused": 1}, session=self._session).to_list():
             self._of(doc["_id"])["paused"] = doc.get("paused") is True
-        for line in await self._places("line", DUE):
-            await self._count_line(line)
+        for field, index in (("line", DUE), ("turn_due", TURN_DUE)):
+            for line in await self._places(field, index):
+                await self._count_line(field, line, index)
         await self._count_marked()
         await self._count_running()
         for place in await self._places("rest", REST):
@@ -70,21 +72,18 @@ class Count:
         rows = await self._rows([{"$match": query}, {"$count": "jobs"}], hint)
         return int(rows[0]["jobs"]) if rows else 0
 
-    async def _count_line(self, line: str) -> None:
+    async def _count_line(self, field: str, line: str, hint: str) -> None:
         lane, _, rest = line.partition(" ")
         if lane not in LANES:
             return  # a lane that a damaged document invents has no place among the figures
         figures = self._of(rest.partition(" ")[2])
-        for name, part, limit_name in (
-            ("ready", {"$lte": self._now_us}, "oldest_ready_us"),
-            ("later", {"$gt": self._now_us}, "next_due_us"),
-        ):
-            query = {"line": line, "run_at_us": part}
-            jobs = await self._number(query, DUE)
+        for name, part in (("ready", {"$lte": self._now_us}), ("later", {"$gt": self._now_us})):
+            query = {field: line, "run_at_us": part}
+            jobs = await self._number(query, hint)
             _add(figures, f"{lane}_{name}", jobs)
             if jobs:
                 order: list[Doc] = [{"$match": query}, {"$sort": {"run_at_us": 1}}, {"$limit": 1}, {"$project": {"_id": 0, "run_at_us": 1}}]
-                _lower(figures, limit_name, (await self._rows(order, DUE))[0]["run_at_us"])
+                _note_first(figures, f"{lane}_{name}", (await self._rows(order, hint))[0]["run_at_us"])
 
     async def _count_marked(self) -> None:
         ready = {"$lte": ["$run_at_us", self._now_us]}
@@ -97,8 +96,9 @@ class Count:
             place = doc["_id"]
             if place.get("lane") in LANES:
                 figures = self._of(place["line"].partition(" ")[2])
-                _add(figures, f"{place['lane']}_{'ready' if place['ready'] else 'later'}", doc["jobs"])
-                _lower(figures, "oldest_ready_us" if place["ready"] else "next_due_us", doc["first_us"])
+                column = f"{place['lane']}_{'ready' if place['ready'] else 'later'}"
+                _add(figures, column, doc["jobs"])
+                _note_first(figures, column, doc["first_us"])
 
     async def _count_running(self) -> None:
         """Reads the jobs that run: there are never more than all workers together have slots."""
@@ -107,6 +107,7 @@ class Count:
             "_id": "$queue",
             "jobs": {"$sum": 1},
             "stuck": {"$sum": {"$cond": [{"$lte": ["$lease_expires_at_us", self._now_us]}, 1, 0]}},
+            "retries": {"$sum": {"$cond": [{"$eq": ["$lane", "retry"]}, 1, 0]}},
             "longest": {"$top": {"sortBy": {"updated_at_us": 1, "_id": 1}, "output": longest}},
         }
         for doc in await self._rows([{"$match": {"lease_expires_at_us": ANY_TIME}}, {"$group": group}], LEASE):
@@ -118,7 +119,8 @@ class Count:
                 is_retry=job.get("lane") == "retry",
                 since_us=int(job.get("updated_at_us", 0)),
             )
-            self._of(str(doc["_id"])).update(processing=doc["jobs"], stuck=doc["stuck"], current_job=current)
+            figures = {"processing": doc["jobs"], "stuck": doc["stuck"], "retries_running": doc["retries"], "current_job": current}
+            self._of(str(doc["_id"])).update(figures)
 
     async def _count_rest(self, place: str) -> None:
         status, _, queue = place.partition(" ")
@@ -129,6 +131,13 @@ class Count:
 def _add(figures: dict[str, Any], name: str, jobs: int) -> None:
     if jobs:
         figures[name] = figures.get(name, 0) + jobs
+
+
+def _note_first(figures: dict[str, Any], column: str, time_us: int | None) -> None:
+    """Notes the earliest run_at among the jobs that a column counts."""
+    lane, _, name = column.partition("_")
+    for limit_name in ("oldest_ready_us", f"{lane}_oldest_us") if name == "ready" else ("next_due_us",):
+        _lower(figures, limit_name, time_us)
 
 
 def _lower(figures: dict[str, Any], name: str, time_us: int | None) -> None:

@@ -21,7 +21,9 @@ from mulligan.core.contract import (
     Claimed,
     Found,
     Inserted,
+    Note,
     Promise,
+    Pulse,
     Query,
     QueueState,
     Renewal,
@@ -32,8 +34,25 @@ from mulligan.core.errors import BadSetting, MulliganError, StoreUnavailable
 from mulligan.core.events import Event
 from mulligan.core.ids import new_id
 from mulligan.core.job import Job, NewJob, Status
+from mulligan.core.limits import Level
 from mulligan.core.schedule import Schedule, Tick
-from mulligan.stores.mongo import claim, eventlog, find, insert, leases, promise, schema, settings, settle, stats
+from mulligan.stores.mongo import (
+    claim,
+    eventlog,
+    find,
+    insert,
+    leases,
+    limits,
+    notes,
+    promise,
+    pulse,
+    schema,
+    settings,
+    settle,
+    stats,
+    take,
+)
+from mulligan.stores.mongo.abandoned import APP_NAME
 from mulligan.stores.mongo.database import Client, Database, Doc
 from mulligan.stores.mongo.faults import is_access_refused, translated
 from mulligan.stores.network.options import CONNECTIONS, TIMEOUT_S
@@ -96,7 +115,7 @@ class MongoStore(NetworkStore):
             connectTimeoutMS=min(5_000, ms),
             socketTimeoutMS=ms,
             waitQueueTimeoutMS=ms,
-            appname="mulligan",
+            appname=APP_NAME,
         )
 
     def _database_of(self, client: Client) -> Database:
@@ -184,12 +203,12 @@ class MongoStore(NetworkStore):
         """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
         if total <= 0 or not asks:
             return Claimed(jobs=[], now_us=await self.now_us(), next_due_us=None)
-        wish = claim.Wish(claim_id, owner, asks, total, lease_us)
+        wish = take.Wish(claim_id, owner, asks, total, lease_us)
         return await self._call(lambda: claim.claim(self._db, wish, self._rng))
 
     async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
         """Lengthens the leases that are still held, and notes that the worker lives."""
-        return await self._call(lambda: leases.renew(self._db, grips, lease_us, worker))
+        return await self._call(lambda: leases.renew(self._db, grips, lease_us, worker, self._rng))
 
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
@@ -234,7 +253,7 @@ class MongoStore(NetworkStore):
         find.check_prunable(status)
         return await self._call(lambda: find.prune(self._db, status, older_than_us, limit))
 
-    # -- Queues, schedules, workers -----------------------------------------------------------------------------------
+    # -- Queues, schedules, notes, workers -----------------------------------------------------------------------------------
 
     async def set_queue(self, queue: str, *, paused: bool, reason: str = "", by: str = "") -> QueueState:
         """Stores a queue's settings."""
@@ -269,6 +288,22 @@ class MongoStore(NetworkStore):
         if any(answers):
             self.announce()
         return answers
+
+    async def notes(self, prefix: str) -> list[Note]:
+        """The notes whose key begins so, by key."""
+        return await self._call(lambda: notes.notes(self._db, prefix))
+
+    async def put_note(self, key: str, body: str, version: int) -> Note | None:
+        """Writes a note over the version given; None if it has another one."""
+        return await self._call(lambda: notes.put_note(self._db, key, body, version))
+
+    async def levels(self) -> dict[str, Level]:
+        """What is stored of every bucket."""
+        return await self._call(lambda: limits.levels(self._db))
+
+    async def pulse(self, queues: Sequence[str]) -> list[Pulse]:
+        """How full queues are."""
+        return await self._call(lambda: pulse.pulse(self._db, queues))
 
     async def workers(self) -> list[WorkerInfo]:
         """The workers that reported themselves within the last hour, by id."""

@@ -8,7 +8,7 @@ update of its own, because a refused key ends a statement, and must end no other
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from pymongo import UpdateMany, UpdateOne
@@ -16,11 +16,20 @@ from pymongo import UpdateMany, UpdateOne
 from mulligan.core.change import Change, Dead, Held
 from mulligan.core.job import HISTORY_MAX, LIVE
 from mulligan.stores.mongo.database import Doc
-from mulligan.stores.mongo.rows import OF_REST, OF_RUNNING, to_json
-from mulligan.stores.mongo.schema import line_of, live_key_of, rest_of
+from mulligan.stores.mongo.rows import OF_REST, OF_RUNNING, OF_WAITING, to_json
+from mulligan.stores.mongo.schema import live_key_of, rest_of, waiting_place
 
 GROUP_MAX = 250  # jobs in one update; the search in the list costs as much as the rest beyond this
 GROUP_BYTES_MAX = 4_000_000  # of texts in one update; a command may have 48 MB, a document in it 16 MB
+
+
+class Place(NamedTuple):
+    """What never changes in a job, and says where it is found."""
+
+    queue: str
+    priority: int
+    unique_key: str | None
+    group: str | None
 
 
 class Write(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,16 +53,16 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
         status: str,
         now: Any,
         run_at_us: int | None,
-        place: tuple[str, int, str | None],
+        place: Place,
         settled_before: str | None,
         letters: bool = False,
     ) -> Write:
         """The full field set of the new status. `now` is a time, or the term for the server's clock where nothing is computed from it."""
-        queue, priority, unique_key = place
+        queue, priority, unique_key, group = place
         requeued = isinstance(change.guard, Dead)
         common: Doc = {"updated_at_us": now}
         own: Doc = _counters(change) | {"status": status, "lane": change.lane, "settle_id": change.settle_id}
-        removed = [*OF_RUNNING, "fifo_line"]
+        removed = [*OF_RUNNING]
         texts = {
             "last_delay_us": change.last_delay_us,
             "last_error": None if change.error is None else to_json(change.error),
@@ -63,12 +72,12 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
         own |= {name: value for name, value in texts.items() if value is not None}
         removed += [name for name, value in texts.items() if value is None]
         if status == "pending":
-            own |= {"run_at_us": run_at_us, "line": line_of(queue, change.lane, priority)}
-            removed += OF_REST
+            own |= {"run_at_us": run_at_us, "due_us": run_at_us, **waiting_place(queue, change.lane, priority, group)}
+            removed += ["fifo_line", *OF_REST]
         else:
             common["finished_at_us"] = now
             own["rest"] = rest_of(queue, status)
-            removed += ["run_at_us", "line"]
+            removed += OF_WAITING
         takes_key = requeued and unique_key is not None and status in LIVE
         if takes_key:
             own["live_key"] = live_key_of(queue, str(unique_key))

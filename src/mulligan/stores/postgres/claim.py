@@ -1,4 +1,4 @@
-"""Claiming: one call of the server's function, and its rows made into jobs."""
+"""Claiming: one call of the server's function, and its rows made into jobs. Where limits or groups have a say: careful.py."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ from mulligan.stores.postgres.rows import COLUMNS, decode, salvage
 CLAIM_MEMORY_US = 3_600 * SECOND_US  # how long a claim_id that took jobs is known
 READY_MAX = 5_000  # due jobs that one claim in the order of creation marks at most
 
-_ID, _QUEUE, _LANE, _PRIORITY, _CREATED = (COLUMNS.index(name) for name in ("id", "queue", "lane", "priority", "created_at_us"))
-# What every claimed job has or lacks is not sent. In the places of the two times it cannot have comes what its order needs.
-_STATUS, _CLAIM_ID, _DUE, _PLACE = (COLUMNS.index(name) for name in ("status", "claim_id", "run_at_us", "finished_at_us"))
-_SENT = {"status": "NULL", "claim_id": "NULL", "run_at_us": "due_us", "finished_at_us": "claim_place"}
-_NOW, _NEXT_DUE, _BUMPS = _CREATED, _DUE, COLUMNS.index("fence")  # of the row that has no id
-_AGE_AND_ID = operator.itemgetter(_CREATED, _ID)
+ID, _QUEUE, _LANE, _PRIORITY, _CREATED = (COLUMNS.index(name) for name in ("id", "queue", "lane", "priority", "created_at_us"))
+# What every claimed job has or lacks is not sent. In the place of a time it cannot have comes its place in the claim.
+_STATUS, _CLAIM_ID, _DUE, _PLACE = (COLUMNS.index(name) for name in ("status", "claim_id", "due_us", "finished_at_us"))
+_SENT = {"status": "NULL", "claim_id": "NULL", "run_at_us": "NULL", "finished_at_us": "claim_place"}
+_NOW, _NEXT_DUE, _BUMPS, _IS_GROUPED = (
+    _CREATED,
+    _DUE,
+    COLUMNS.index("fence"),
+    COLUMNS.index("cancel_requested"),
+)  # of the row that has no id
+_AGE_AND_ID = operator.itemgetter(_CREATED, ID)
+SENT_COLUMNS = ", ".join(_SENT.get(name, name) for name in COLUMNS)
 CLAIM = f"""
-SELECT {", ".join(_SENT.get(name, name) for name in COLUMNS)}
+SELECT {SENT_COLUMNS}
 FROM {{s}}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 """
 
@@ -38,9 +44,13 @@ class Wish(NamedTuple):
     lease_us: int
 
 
-async def claim(database: Database, floors: Floors, wish: Wish) -> Claimed:
-    """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
-    taken, now_us, next_due_us = await _taken(database, floors, wish)
+async def claim(database: Database, floors: Floors, wish: Wish) -> Claimed | None:
+    """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds. None, and nothing done, if one of the
+    queues has jobs with groups."""
+    found = await _taken(database, floors, wish)
+    if found is None:
+        return None
+    taken, now_us, next_due_us = found
     jobs = decode(taken, now_us)
     if jobs is None:
         jobs = await salvage(database, taken, now_us)
@@ -48,14 +58,17 @@ async def claim(database: Database, floors: Floors, wish: Wish) -> Claimed:
 
 
 async def claim_at_once(database: Database, floors: Floors, wish: Wish) -> Claimed | None:
-    """The same by one statement and nothing more: None if a row cannot be decoded, and something has to be done about it."""
-    taken, now_us, next_due_us = await _taken(database, floors, wish)
+    """The same by one statement and nothing more: None also if a row cannot be decoded, and something has to be done about it."""
+    found = await _taken(database, floors, wish)
+    if found is None:
+        return None
+    taken, now_us, next_due_us = found
     jobs = decode(taken, now_us)
     return None if jobs is None else Claimed(jobs=jobs, now_us=now_us, next_due_us=next_due_us)
 
 
-async def _taken(database: Database, floors: Floors, wish: Wish) -> tuple[list[list[Any]], int, int | None]:
-    """The values of the rows that were taken, in their order; the time, and the next due time."""
+async def _taken(database: Database, floors: Floors, wish: Wish) -> tuple[list[list[Any]], int, int | None] | None:
+    """The values of the rows that were taken, in their order; the time, and the next due time. None if there are groups."""
     asks = wish.asks
     unusual = _is_unusual(asks)
     rows = await database.rows(
@@ -76,13 +89,24 @@ async def _taken(database: Database, floors: Floors, wish: Wish) -> tuple[list[l
         READY_MAX,
         CLAIM_MEMORY_US,
     )
-    answer = next(row for row in rows if row[_ID] is None)
+    answer = next(row for row in rows if row[ID] is None)
+    if answer[_IS_GROUPED]:
+        return None
     now_us: int = answer[_NOW]
-    taken = _in_order(asks, [list(row) for row in rows if row[_ID] is not None])
+    taken = _in_order(asks, [list(row) for row in rows if row[ID] is not None])
     floors.learn(now_us, answer[_BUMPS], {} if unusual else _reached(asks, taken))
+    return _filled(wish, taken), now_us, answer[_NEXT_DUE]
+
+
+def completed(wish: Wish, rows: Sequence[Any]) -> list[list[Any]]:
+    """The values of claimed rows (SENT_COLUMNS) in the order of the claim, with those that were not sent."""
+    return _filled(wish, _in_order(wish.asks, [list(row) for row in rows]))
+
+
+def _filled(wish: Wish, taken: list[list[Any]]) -> list[list[Any]]:
     for values in taken:
-        values[_STATUS], values[_CLAIM_ID], values[_DUE], values[_PLACE] = "processing", wish.claim_id, None, None
-    return taken, now_us, answer[_NEXT_DUE]
+        values[_STATUS], values[_CLAIM_ID], values[_PLACE] = "processing", wish.claim_id, None
+    return taken
 
 
 def _in_order(asks: Sequence[Ask], taken: Sequence[list[Any]]) -> list[list[Any]]:
@@ -104,7 +128,7 @@ def _in_order(asks: Sequence[Ask], taken: Sequence[list[Any]]) -> list[list[Any]
 
 
 def _due_and_id(row: list[Any]) -> tuple[int, str]:
-    return (row[_DUE] or 0, row[_ID])  # a row that was edited by hand may have no time
+    return (row[_DUE] or 0, row[ID])  # a row that was edited by hand may have no time
 
 
 def _reached(asks: Sequence[Ask], taken: Sequence[list[Any]]) -> dict[Line, int]:

@@ -18,7 +18,7 @@ from mulligan.stores.postgres.rows import COLUMNS, decode_shown
 GLANCE = 2_000
 
 _NOW = "SELECT {s}.now_us($1)"
-_BY_ID = f"""
+BY_ID = f"""
 SELECT {", ".join(f"j.{name}" for name in COLUMNS)} FROM unnest($1::text[]) WITH ORDINALITY AS v(wanted, place),
   LATERAL (SELECT * FROM {{s}}.jobs k WHERE k.id = v.wanted OFFSET 0) AS j ORDER BY v.place
 """
@@ -36,8 +36,9 @@ _CONDITIONS = {
 }
 # Which index to go through for a status. OFFSET 0 keeps the outer conditions and the order out, so that only that index is left.
 _SOURCES: dict[Status, str] = {
-    "pending": """(SELECT * FROM {s}.jobs WHERE status = 'pending' AND NOT ready
-      UNION ALL SELECT * FROM {s}.jobs WHERE status = 'pending' AND ready OFFSET 0)""",
+    "pending": """(SELECT * FROM {s}.jobs WHERE status = 'pending' AND NOT ready AND job_group IS NULL
+      UNION ALL SELECT * FROM {s}.jobs WHERE status = 'pending' AND ready
+      UNION ALL SELECT * FROM {s}.jobs WHERE status = 'pending' AND job_group IS NOT NULL OFFSET 0)""",
     "processing": "(SELECT * FROM {s}.jobs WHERE status = 'processing' OFFSET 0)",
     "done": "(SELECT * FROM {s}.jobs WHERE status = 'done' AND finished_at_us IS NOT NULL OFFSET 0)",
     "failed": "(SELECT * FROM {s}.jobs WHERE status = 'failed' AND status IN ('failed', 'cancelled') ORDER BY id DESC)",
@@ -72,7 +73,7 @@ async def get(database: Database, ids: Sequence[str]) -> list[Job | None]:
     wanted = list(dict.fromkeys(ids))
 
     async def work(transaction: Transaction) -> tuple[list[Any], list[Any], int]:
-        rows = await transaction.rows(_BY_ID, wanted)
+        rows = await transaction.rows(BY_ID, wanted)
         return rows, await transaction.rows(_HISTORY, wanted), await transaction.value(_NOW, now_us)
 
     rows, records, at_us = await database.reading(work)
@@ -105,7 +106,7 @@ async def find(database: Database, query: Query, limit: int, after: str | None) 
             chosen = [row[0] for row in await transaction.rows(find_sql(_NEWEST, tuple(fields)), *params)]
         if len(chosen) <= limit:
             chosen = [row[0] for row in await transaction.rows(find_sql(_source_of(query), tuple(fields)), *params)]
-        return chosen, await transaction.rows(_BY_ID, chosen[:limit]), await transaction.value(_NOW, now_us)
+        return chosen, await transaction.rows(BY_ID, chosen[:limit]), await transaction.value(_NOW, now_us)
 
     chosen, rows, at_us = await database.reading(work)
     return Found(jobs=decode_shown(rows, at_us), after=chosen[limit - 1] if len(chosen) > limit else None)

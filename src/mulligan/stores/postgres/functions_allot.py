@@ -15,13 +15,17 @@ DECLARE
   queue_of integer[];
   amount bigint;
   extra bigint;
-  scale bigint;
   share bigint;
+  weights bigint[];
+  weight bigint;
+  round bigint;
+  reached bigint;
+  given bigint;
+  is_open boolean;
   level integer;
   i integer;
   g integer;
   is_member boolean;
-  waiting boolean[];
 BEGIN
   IF asks = 0 OR (SELECT sum(a) FROM unnest(available) AS a) <= total THEN
     RETURN available;
@@ -69,31 +73,29 @@ BEGIN
   END LOOP;
   amount := least(spare, amount);
   WHILE amount > 0 LOOP
-    scale := 0;
-    waiting := array_fill(false, ARRAY[asks]);
+    weights := array_fill(0::bigint, ARRAY[asks]);
     FOR g IN 1..asks LOOP
       CONTINUE WHEN g <> lane_of[g];
       share := 0;
+      is_open := false;
       FOR i IN g..asks LOOP
         IF lane_of[i] = g THEN
           share := share + own[i];
-          waiting[g] := waiting[g] OR available[i] > takes[i];
+          is_open := is_open OR available[i] > takes[i];
         END IF;
       END LOOP;
-      waiting[g] := waiting[g] AND share > 0;
-      scale := scale + CASE WHEN waiting[g] THEN share ELSE 0 END;
+      weights[g] := CASE WHEN is_open THEN share ELSE 0 END;
     END LOOP;
-    EXIT WHEN scale = 0;
-    scale := greatest(1, amount / scale);
+    weight := (SELECT sum(w) FROM unnest(weights) AS w);
+    EXIT WHEN weight = 0;
+    round := amount;
+    reached := 0;
+    given := 0;
     FOR g IN 1..asks LOOP
-      CONTINUE WHEN NOT waiting[g];
-      share := 0;
-      FOR i IN g..asks LOOP
-        IF lane_of[i] = g THEN
-          share := share + own[i];
-        END IF;
-      END LOOP;
-      share := least(amount, scale * share);
+      CONTINUE WHEN weights[g] = 0;
+      reached := reached + weights[g];
+      share := (round * reached + weight - 1) / weight - given;
+      given := given + share;
       FOR i IN g..asks LOOP
         IF lane_of[i] = g THEN
           extra := least(share, available[i] - takes[i]);

@@ -1,7 +1,9 @@
 """Claiming inside the server: which jobs, in which order, and the write that takes them, in one round trip.
 
 `claim` answers rows of the table of jobs, in any order; claim.py knows the right one. One more row, without an id, has the time of
-the call as created_at_us, the next due time as due_us, and the counter of writes into the past as fence.
+the call as created_at_us, the next due time as due_us, and the counter of writes into the past as fence; if one of the queues has jobs
+with groups, it says so by cancel_requested, and nothing else was done: such claims are for functions_careful.py. All that is read and
+written here are jobs without a group.
 
 The common asks (a lane in the order of run_at, a queue in the order of creation) are counted along their index, the total is shared
 out (`allot`), and each ask locks what it may take; a row that another claimer has locked is passed over. Where only one line has due
@@ -14,6 +16,9 @@ one that is locked, and the next look finds it.
 
 Claims in the order of creation need a list of due jobs in that order, and no index can have "due" in it. So such a claim first marks
 due jobs as `ready`, a bounded number at a time; the marked ones have an index of their own.
+
+A pending job's due_us is its run_at_us, so a claim has nothing to write there. It does all the same: the order of its answer and the
+floors (floors.py) go by it, and a run_at_us that was edited by hand must not mislead them.
 """
 
 from __future__ import annotations
@@ -38,8 +43,8 @@ BEGIN
     WHERE a.is_by_age AND (a.lane IS NULL OR a.lane = l.lane) AND a.queue <> ALL (paused)
   LOOP
     CONTINUE WHEN NOT EXISTS (
-      SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.queue = wanted.queue AND j.lane = wanted.lane
-        AND j.priority = wanted.priority AND j.run_at_us <= at_us);
+      SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.job_group IS NULL AND j.queue = wanted.queue
+        AND j.lane = wanted.lane AND j.priority = wanted.priority AND j.run_at_us <= at_us);
     IF NOT is_locked THEN
       FOR name IN SELECT DISTINCT a.queue FROM unnest(queues, by_age) AS a(queue, is_by_age) WHERE a.is_by_age ORDER BY a.queue LOOP
         PERFORM pg_advisory_xact_lock(hashtextextended('mulligan marks {s} ' || name, 0));
@@ -47,8 +52,8 @@ BEGIN
       is_locked := true;
     END IF;
     WITH due AS MATERIALIZED (
-      SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND NOT d.ready AND d.queue = wanted.queue AND d.lane = wanted.lane
-        AND d.priority = wanted.priority AND d.run_at_us <= at_us
+      SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND NOT d.ready AND d.job_group IS NULL AND d.queue = wanted.queue
+        AND d.lane = wanted.lane AND d.priority = wanted.priority AND d.run_at_us <= at_us
       ORDER BY d.run_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED)
     UPDATE {s}.jobs j SET ready = true FROM due WHERE j.ctid = due.tid;
   END LOOP;
@@ -84,11 +89,13 @@ BEGIN
       line := ARRAY(
         SELECT u.id FROM (
           (SELECT f.run_at_us, f.id FROM {s}.jobs f WHERE (lanes[i] IS NULL OR lanes[i] = 'fresh') AND f.status = 'pending' AND NOT f.ready
-             AND f.queue = queues[i] AND f.lane = 'fresh' AND f.priority = priorities[i] AND f.run_at_us <= at_us AND f.id <> ALL (passed)
+             AND f.job_group IS NULL AND f.queue = queues[i] AND f.lane = 'fresh' AND f.priority = priorities[i]
+             AND f.run_at_us <= at_us AND f.id <> ALL (passed)
            ORDER BY f.run_at_us, f.id LIMIT total)
           UNION ALL
           (SELECT r.run_at_us, r.id FROM {s}.jobs r WHERE (lanes[i] IS NULL OR lanes[i] = 'retry') AND r.status = 'pending' AND NOT r.ready
-             AND r.queue = queues[i] AND r.lane = 'retry' AND r.priority = priorities[i] AND r.run_at_us <= at_us AND r.id <> ALL (passed)
+             AND r.job_group IS NULL AND r.queue = queues[i] AND r.lane = 'retry' AND r.priority = priorities[i]
+             AND r.run_at_us <= at_us AND r.id <> ALL (passed)
            ORDER BY r.run_at_us, r.id LIMIT total)
           UNION ALL
           (SELECT m.run_at_us, m.id FROM {s}.jobs m WHERE m.status = 'pending' AND m.ready AND m.queue = queues[i]
@@ -110,19 +117,23 @@ END
 $$
 """
 
+# In plpgsql, whose plans are kept: a function in SQL would be planned with every claim.
 _NEXT_DUE = """
-CREATE FUNCTION {s}.next_due(at_us bigint, queues text[], paused text[]) RETURNS bigint LANGUAGE sql VOLATILE AS $$
-  SELECT min(n.run_at_us) FROM (
+CREATE FUNCTION {s}.next_due(at_us bigint, queues text[], paused text[]) RETURNS bigint LANGUAGE plpgsql VOLATILE AS $$
+#variable_conflict use_column
+BEGIN
+  RETURN (SELECT min(n.run_at_us) FROM (
     SELECT (
-      SELECT j.run_at_us FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.queue = q.queue AND j.lane = l.lane
-        AND j.priority = p.priority AND j.run_at_us > at_us ORDER BY j.run_at_us, j.id LIMIT 1) AS run_at_us
+      SELECT j.run_at_us FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.job_group IS NULL AND j.queue = q.queue
+        AND j.lane = l.lane AND j.priority = p.priority AND j.run_at_us > at_us ORDER BY j.run_at_us, j.id LIMIT 1) AS run_at_us
     FROM (SELECT DISTINCT d.queue FROM unnest(queues) AS d(queue) WHERE d.queue <> ALL (paused)) AS q,
       unnest(ARRAY['fresh', 'retry']) AS l(lane), unnest(ARRAY[0, 1, 2]) AS p(priority)
     UNION ALL
     SELECT m.run_at_us
     FROM (SELECT DISTINCT d.queue FROM unnest(queues) AS d(queue) WHERE d.queue <> ALL (paused)) AS q,
       LATERAL (SELECT k.run_at_us FROM {s}.jobs k WHERE k.status = 'pending' AND k.ready AND k.queue = q.queue AND k.run_at_us > at_us
-        OFFSET 0) AS m) AS n
+        OFFSET 0) AS m) AS n);
+END
 $$
 """
 
@@ -146,8 +157,8 @@ BEGIN
   ELSE
     RETURN QUERY
     WITH due AS MATERIALIZED (
-      SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND NOT d.ready AND d.queue = wanted_queue AND d.lane = wanted_lane
-        AND d.priority = wanted_priority AND d.run_at_us <= at_us AND d.run_at_us >= floor_us
+      SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND NOT d.ready AND d.job_group IS NULL AND d.queue = wanted_queue
+        AND d.lane = wanted_lane AND d.priority = wanted_priority AND d.run_at_us <= at_us AND d.run_at_us >= floor_us
       ORDER BY d.run_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED)
     UPDATE {s}.jobs j SET status = 'processing', due_us = j.run_at_us, run_at_us = NULL, fence = j.fence + 1, attempts = j.attempts + 1,
       claim_id = new_claim_id, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us, updated_at_us = at_us
@@ -187,7 +198,8 @@ SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_pla
 DECLARE
   at_us bigint := {s}.now_us(given_us);
   asks integer := cardinality(queues);
-  paused text[] := ARRAY(SELECT q.queue FROM {s}.queues q WHERE q.paused);
+  paused text[];
+  is_grouped boolean;
   unusual boolean := is_unusual;
   bumps bigint;
   notes bigint;
@@ -204,7 +216,15 @@ DECLARE
   answer {s}.jobs;
   i integer;
 BEGIN
-  SELECT coalesce(sum(t.jobs), 0), count(*) INTO bumps, notes FROM {s}.tallies t WHERE t.status = 'past';
+  SELECT coalesce(sum(t.jobs), 0), count(*), ARRAY(SELECT q.queue FROM {s}.queues q WHERE q.paused),
+    EXISTS (SELECT 1 FROM {s}.grouped g WHERE g.queue = ANY (queues))
+  INTO bumps, notes, paused, is_grouped FROM {s}.tallies t WHERE t.status = 'past';
+  answer.created_at_us := at_us;
+  IF is_grouped THEN
+    answer.cancel_requested := true;
+    RETURN NEXT answer;
+    RETURN;
+  END IF;
   IF notes > 100 THEN
     PERFORM {s}.compact_tallies();
   END IF;
@@ -247,8 +267,8 @@ BEGIN
               AND (lanes[i] IS NULL OR j.lane = lanes[i]) AND j.run_at_us <= at_us);
         ELSE
           has_due := EXISTS (
-            SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.queue = queues[i] AND j.lane = lanes[i]
-              AND j.priority = priorities[i] AND j.run_at_us <= at_us AND j.run_at_us >= floors[i]);
+            SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.job_group IS NULL AND j.queue = queues[i]
+              AND j.lane = lanes[i] AND j.priority = priorities[i] AND j.run_at_us <= at_us AND j.run_at_us >= floors[i]);
         END IF;
         IF has_due THEN
           lively := lively || i;
@@ -264,8 +284,8 @@ BEGIN
               ORDER BY j.created_at_us, j.id LIMIT total) AS n);
           ELSE
             available[i] := (SELECT count(*) FROM (
-              SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.queue = queues[i] AND j.lane = lanes[i]
-                AND j.priority = priorities[i] AND j.run_at_us <= at_us AND j.run_at_us >= floors[i]
+              SELECT 1 FROM {s}.jobs j WHERE j.status = 'pending' AND NOT j.ready AND j.job_group IS NULL AND j.queue = queues[i]
+                AND j.lane = lanes[i] AND j.priority = priorities[i] AND j.run_at_us <= at_us AND j.run_at_us >= floors[i]
               ORDER BY j.run_at_us, j.id LIMIT total) AS n);
           END IF;
         END LOOP;
@@ -301,7 +321,6 @@ BEGIN
       END IF;
     END IF;
   END IF;
-  answer.created_at_us := at_us;
   answer.fence := bumps;
   IF found_jobs < total THEN
     answer.due_us := {s}.next_due(at_us, queues, paused);

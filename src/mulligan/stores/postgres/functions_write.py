@@ -58,13 +58,21 @@ CREATE FUNCTION {s}.note_past() RETURNS void LANGUAGE sql VOLATILE AS $$
 $$
 """
 
+# Notes queues that have jobs with groups from now on. Two may note one queue at once: both names stay, and nobody waits.
+_NOTE_GROUPS = """
+CREATE FUNCTION {s}.note_groups(queues text[]) RETURNS void LANGUAGE sql VOLATILE AS $$
+  INSERT INTO {s}.grouped (queue)
+  SELECT DISTINCT n.queue FROM unnest(queues) AS n(queue) WHERE NOT EXISTS (SELECT 1 FROM {s}.grouped g WHERE g.queue = n.queue)
+$$
+"""
+
 # Answers the time and, unless all jobs are new, the id that stands for each of them. The loop ends: a job that was not stored met
 # either a known id or a live owner of its key; an owner that came to rest in between leaves the key free for the next try.
 _INSERT = """
 CREATE FUNCTION {s}.insert_jobs(
   given_us bigint, ids text[], queues text[], tasks text[], payloads text[], policies text[], max_retries bigint[], priorities integer[],
   delays_us bigint[], etas_us bigint[], timeouts_us bigint[], max_ages_us bigint[], unique_keys text[], concurrency_keys text[],
-  fair_keys text[], tags text[], traces text[], schedules text[], ticks_us bigint[], is_late boolean,
+  fair_keys text[], groups text[], tags text[], traces text[], schedules text[], ticks_us bigint[], is_late boolean,
   OUT at_us bigint, OUT answers text[]) LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -74,17 +82,21 @@ DECLARE
   tries integer := 0;
 BEGIN
   at_us := {s}.now_us(given_us);
+  IF groups IS NOT NULL THEN
+    PERFORM {s}.note_groups(ARRAY(SELECT g.queue FROM unnest(queues, groups) AS g(queue, job_group) WHERE g.job_group IS NOT NULL));
+  END IF;
   LOOP
     INSERT INTO {s}.jobs AS j (id, queue, task, payload, policy, max_retries, priority, lane, status, run_at_us, created_at_us,
-      updated_at_us, due_first_us, timeout_us, max_age_us, unique_key, concurrency_key, fair_key, tags, trace, schedule, tick_us)
+      updated_at_us, due_first_us, due_us, timeout_us, max_age_us, unique_key, concurrency_key, fair_key, job_group, tags, trace, schedule,
+      tick_us)
     SELECT v.id, v.queue, v.task, v.payload, v.policy, v.max_retries, v.priority, 'fresh', 'pending',
       coalesce(v.eta_us, at_us + v.delay_us), at_us, at_us, coalesce(v.eta_us, at_us + v.delay_us),
-      v.timeout_us, v.max_age_us, v.unique_key, v.concurrency_key, v.fair_key,
+      coalesce(v.eta_us, at_us + v.delay_us), v.timeout_us, v.max_age_us, v.unique_key, v.concurrency_key, v.fair_key, v.job_group,
       v.tags, v.trace, v.schedule, v.tick_us
     FROM unnest(ids, queues, tasks, payloads, policies, max_retries, priorities, delays_us, etas_us, timeouts_us, max_ages_us, unique_keys,
-      concurrency_keys, fair_keys, tags, traces, schedules, ticks_us)
+      concurrency_keys, fair_keys, groups, tags, traces, schedules, ticks_us)
       AS v(id, queue, task, payload, policy, max_retries, priority, delay_us, eta_us, timeout_us, max_age_us, unique_key,
-      concurrency_key, fair_key, tags, trace, schedule, tick_us)
+      concurrency_key, fair_key, job_group, tags, trace, schedule, tick_us)
     WHERE answers IS NULL OR NOT EXISTS (SELECT 1 FROM {s}.jobs k WHERE k.id = v.id)
     ON CONFLICT DO NOTHING;
     GET DIAGNOSTICS added = ROW_COUNT;
@@ -155,11 +167,12 @@ BEGIN
       finished_at_us = CASE WHEN afters[v.kind] <> 'pending' THEN at_us END,
       due_first_us = CASE WHEN befores[v.kind] = 'failed' AND afters[v.kind] = 'pending' THEN at_us + delays_us[v.kind]
         ELSE j.due_first_us END,
+      due_us = coalesce(at_us + delays_us[v.kind], j.due_us),
       attempts = new_attempts[v.kind], failures = new_failures[v.kind], crashes = new_crashes[v.kind], snoozes = new_snoozes[v.kind],
       releases = new_releases[v.kind], generation = generations[v.kind], last_delay_us = last_delays_us[v.kind],
       last_error = v.error, result_json = v.result, settle_id = v.settle_id,
       cancel_requested = j.cancel_requested AND befores[v.kind] <> 'failed',
-      ready = false, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL
+      ready = false, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL, slots = NULL
     FROM unnest(ids, fences, kinds, errors, results, settle_ids) AS v(id, fence, kind, error, result, settle_id)
     WHERE j.id >= v.id AND j.id <= v.id AND j.status = befores[v.kind] AND j.fence = v.fence
     RETURNING j.queue, v.kind
@@ -196,7 +209,7 @@ BEGIN
     status = 'done', lane = new_lane, updated_at_us = at_us, finished_at_us = at_us,
     attempts = new_attempts, failures = new_failures, crashes = new_crashes, snoozes = new_snoozes, releases = new_releases,
     generation = new_generation, last_delay_us = new_last_delay_us, last_error = NULL, result_json = v.result, settle_id = v.settle_id,
-    run_at_us = NULL, ready = false, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL
+    run_at_us = NULL, ready = false, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL, slots = NULL
   FROM unnest(ids, results, settle_ids) AS v(id, result, settle_id)
   WHERE j.id >= v.id AND j.id <= v.id AND j.fence = held_fence AND j.status = held AND j.queue = held_queue;
   GET DIAGNOSTICS written = ROW_COUNT;
@@ -229,25 +242,39 @@ END
 $$
 """
 
+# Jobs under slots (core/limits) whose lease has ended must find them free: renew_ended judges those. Then all ended ones are left to it,
+# because it goes by the order of the call. The time is taken under the locks: a lease that ends while somebody waits for them has ended.
 _RENEW = """
 CREATE FUNCTION {s}.renew(given_us bigint, ids text[], fences bigint[], lease_us bigint, worker_id text, worker text, memory_us bigint)
-RETURNS TABLE (id text, fence bigint, cancel_requested boolean) LANGUAGE plpgsql VOLATILE
+RETURNS TABLE (id text, fence bigint, cancel_requested boolean, is_left boolean, queue text, concurrency_key text, slots text)
+LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
   at_us bigint;
+  first_end_us bigint;
+  has_ended boolean;
 BEGIN
-  at_us := {s}.now_us(given_us);
   -- Locked first, so that they stay where they are.
-  PERFORM 1 FROM unnest(ids) AS v(id), LATERAL (SELECT 1 FROM {s}.jobs k WHERE k.id = v.id FOR UPDATE) AS l;
+  SELECT min(l.lease_expires_at_us) FILTER (WHERE l.slots IS NOT NULL) INTO first_end_us FROM unnest(ids) AS v(id),
+    LATERAL (SELECT k.lease_expires_at_us, k.slots FROM {s}.jobs k WHERE k.id = v.id FOR UPDATE) AS l;
+  at_us := {s}.now_us(given_us);
+  has_ended := coalesce(first_end_us <= at_us, false);
+  IF has_ended THEN
+    RETURN QUERY
+    SELECT j.id, j.fence, j.cancel_requested, true, j.queue, j.concurrency_key, j.slots
+    FROM unnest(ids, fences) AS g(id, fence), LATERAL (SELECT * FROM {s}.jobs k WHERE k.id = g.id OFFSET 0) AS j
+    WHERE j.fence = g.fence AND j.status = 'processing' AND j.lease_expires_at_us <= at_us;
+  END IF;
   RETURN QUERY
   UPDATE {s}.jobs AS j SET lease_expires_at_us = at_us + lease_us
   FROM (
     SELECT g.fence, l.tid FROM unnest(ids, fences) AS g(id, fence),
       LATERAL (SELECT k.ctid AS tid FROM {s}.jobs k WHERE k.id = g.id OFFSET 0) AS l) AS v
   WHERE j.ctid = v.tid AND j.fence = v.fence AND j.status = 'processing'
-  RETURNING j.id, j.fence, j.cancel_requested;
+    AND (NOT has_ended OR j.lease_expires_at_us IS NULL OR j.lease_expires_at_us > at_us)
+  RETURNING j.id, j.fence, j.cancel_requested, false, NULL, NULL, NULL;
   IF worker_id IS NOT NULL THEN
     INSERT INTO {s}.workers AS w (id, seen_at_us, body) VALUES (worker_id, at_us, worker)
     ON CONFLICT (id) DO UPDATE SET seen_at_us = excluded.seen_at_us, body = excluded.body;
@@ -273,6 +300,7 @@ WRITE_FUNCTIONS: tuple[str, ...] = (
     _ADD_EVENTS,
     _COMPACT,
     _NOTE_PAST,
+    _NOTE_GROUPS,
     _INSERT,
     _STATES,
     _SETTLE,

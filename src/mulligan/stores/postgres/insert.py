@@ -13,9 +13,9 @@ from mulligan.stores.postgres.rows import to_json
 INSERT = """
 SELECT at_us, answers FROM {s}.insert_jobs($1::bigint, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[],
   $8::integer[], $9::bigint[], $10::bigint[], $11::bigint[], $12::bigint[], $13::text[], $14::text[], $15::text[], $16::text[],
-  $17::text[], $18::text[], $19::bigint[], $20::boolean)
+  $17::text[], $18::text[], $19::text[], $20::bigint[], $21::boolean)
 """
-PARAMETERS = 20
+PARAMETERS = 21
 
 
 async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -83,12 +83,19 @@ def params_of(jobs: Sequence[NewJob], now_us: int | None, *, is_late: bool = Fal
         [job.unique_key for job in jobs],
         [job.concurrency_key for job in jobs],
         [job.fair_key for job in jobs],
+        _groups_of(jobs),
         [to_json(job.tags) if job.tags else "[]" for job in jobs],
         [job.trace for job in jobs],
         [job.schedule for job in jobs],
         [job.tick_us for job in jobs],
         is_late,
     ]
+
+
+def _groups_of(jobs: Sequence[NewJob]) -> list[str | None] | None:
+    """The groups of the jobs; None if not one of them has any, which is the common case, and costs the server nothing."""
+    groups = [job.group for job in jobs]
+    return groups if any(group is not None for group in groups) else None
 
 
 def answers_of(jobs: Sequence[NewJob], at_us: int, standing: Sequence[str] | None) -> list[Inserted]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -11,12 +12,17 @@ from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import CancelAnswer, Renewal, WorkerInfo
 from mulligan.core.events import EVENT_LOG_MAX, Event
 from mulligan.core.job import Job
+from mulligan.core.limits import Scope, scopes_of
+from mulligan.stores.postgres.careful import slots_lock
 from mulligan.stores.postgres.database import Database, Transaction
 from mulligan.stores.postgres.rows import COLUMNS, decode, salvage, to_json
 
 WORKER_MEMORY_US = 3_600 * SECOND_US  # how long a silent worker is listed
 
-_RENEW = "SELECT id, fence, cancel_requested FROM {s}.renew($1, $2, $3, $4, $5, $6, $7)"
+_RENEW = """
+SELECT id, fence, cancel_requested, is_left, queue, concurrency_key, slots FROM {s}.renew($1, $2, $3, $4, $5, $6, $7)
+"""
+_RENEW_ENDED = "SELECT id, fence, cancel_requested FROM {s}.renew_ended($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 _WORKERS = "SELECT body, seen_at_us FROM {s}.workers ORDER BY id"
 OVERDUE = f"""
 SELECT {", ".join(COLUMNS)}, t.at_us FROM {{s}}.now_us($1) AS t(at_us), LATERAL (
@@ -52,8 +58,37 @@ async def renew(database: Database, grips: Sequence[Grip], lease_us: int, worker
         None if worker is None else to_json(worker),
         WORKER_MEMORY_US,
     )
-    held = {(row[0], row[1]): row[2] for row in rows}
+    held = {(row[0], row[1]): row[2] for row in rows if not row[3]}
+    if len(held) < len(rows):
+        held |= await _renew_ended(database, grips, {(row[0], row[1]): row for row in rows if row[3]}, lease_us)
     return [_renewal(grip, held.get((grip.job_id, grip.fence))) for grip in grips]
+
+
+async def _renew_ended(
+    database: Database, grips: Sequence[Grip], ended: Mapping[tuple[str, int], Any], lease_us: int
+) -> dict[tuple[str, int], bool]:
+    """Those of the ended leases that find the slots free that their jobs are processing under, with whether a cancel waits. They are
+    judged in the order of the call, alone among all that count these slots."""
+    wanted = [key for key in dict.fromkeys((grip.job_id, grip.fence) for grip in grips) if key in ended]
+    scopes: list[tuple[int, Scope, int]] = []
+    for place, key in enumerate(wanted, start=1):
+        _, _, _, _, queue, concurrency_key, slots = ended[key]
+        if slots is not None:
+            scopes += [(place, scope, most) for scope, most in scopes_of(slots, queue, concurrency_key)]
+    rows = await database.rows(
+        _RENEW_ENDED,
+        database.now_us(),
+        sorted({slots_lock(scope.queue) for _, scope, _ in scopes}),
+        [job_id for job_id, _ in wanted],
+        [fence for _, fence in wanted],
+        lease_us,
+        [place for place, _, _ in scopes],
+        [scope.queue for _, scope, _ in scopes],
+        [scope.lane for _, scope, _ in scopes],
+        [scope.key for _, scope, _ in scopes],
+        [most for _, _, most in scopes],
+    )
+    return {(row[0], row[1]): row[2] for row in rows}
 
 
 def _renewal(grip: Grip, cancel_requested: bool | None) -> Renewal:

@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from mulligan.core.change import Change, Verdict, check_writable
 from mulligan.core.contract import Ask, Claimed, Near
-from mulligan.stores.postgres import claim, settle
+from mulligan.stores.postgres import careful, claim, settle
 from mulligan.stores.postgres.database import Database
 from mulligan.stores.postgres.floors import Floors
 
@@ -32,17 +32,21 @@ class Here(Protocol):
 class PostgresNear:
     """The near side of an open store. Belongs to the loop it was made on."""
 
-    def __init__(self, store: Near, here: Here, database: Database) -> None:
+    def __init__(self, store: Near, here: Here, database: Database, grouped: set[str]) -> None:
         self._store = store
         self._here = here
         self._database = database
         self._floors = Floors()
+        self._grouped = grouped  # the queues the store knows to have groups
 
     async def claim(self, claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed:
         """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
-        wish = claim.Wish(claim_id, owner, asks, total, lease_us)
-        claimed = await self._here(lambda: claim.claim_at_once(self._database, self._floors, wish))
-        # The store's own claim of the same id finds what was taken, and quarantines what cannot be decoded.
+        claimed = None
+        if not careful.is_careful(asks, self._grouped):
+            wish = claim.Wish(claim_id, owner, asks, total, lease_us)
+            claimed = await self._here(lambda: claim.claim_at_once(self._database, self._floors, wish))
+        # The store's own claim takes the steps that limits and groups need. One of the same id finds what was taken, and quarantines what
+        # cannot be decoded.
         return await self._store.claim(claim_id, owner, asks, total, lease_us) if claimed is None else claimed
 
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:

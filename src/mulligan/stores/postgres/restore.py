@@ -7,7 +7,7 @@ from typing import Any
 
 from mulligan.core.job import LIVE, Job
 from mulligan.stores.postgres.database import Database, Transaction
-from mulligan.stores.postgres.rows import COLUMNS, to_json
+from mulligan.stores.postgres.rows import COLUMNS, FIELDS, to_json
 
 _TEXT, _NUMBER, _FLAG = "text", "bigint", "boolean"
 _NUMBERS = {"max_retries", "priority", "attempts", "failures", "crashes", "snoozes", "releases", "generation", "fence"}
@@ -33,6 +33,7 @@ _TALLY = """
 INSERT INTO {s}.tallies (queue, status, jobs)
 SELECT t.queue, t.status, count(*) FROM unnest($1::text[], $2::text[]) AS t(queue, status) GROUP BY t.queue, t.status
 """
+_NOTE_GROUPS = "SELECT {s}.note_groups($1)"
 _NOTE_PAST = "SELECT {s}.note_past()"
 _COMPACT = "SELECT {s}.compact_tallies() WHERE random() < 0.05"  # many restores in a row leave many tallies and notes
 
@@ -41,7 +42,7 @@ async def restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
     """Writes whole jobs; False for an id that is there already. A taken unique key is refused by its index."""
 
     async def work(transaction: Transaction) -> list[bool]:
-        added = {row[0] for row in await transaction.rows(_RESTORE, *(_column(jobs, name) for name in COLUMNS))}
+        added = {row[0] for row in await transaction.rows(_RESTORE, *(_column(jobs, name) for name in FIELDS))}
         first: dict[str, Job] = {}
         answers = []
         for job in jobs:
@@ -54,6 +55,8 @@ async def restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
         resting = [job for job in new if job.status not in LIVE]
         if resting:
             await transaction.rows(_TALLY, [job.queue for job in resting], [job.status for job in resting])
+        if grouped := sorted({job.queue for job in new if job.group is not None}):
+            await transaction.rows(_NOTE_GROUPS, grouped)
         if len(resting) < len(new):
             await transaction.rows(_NOTE_PAST)
         await transaction.rows(_COMPACT)

@@ -13,15 +13,17 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from mulligan.core.events import EVENT_LOG_MAX, Event
+from mulligan.core.groups import is_group
 from mulligan.core.job import HISTORY_MAX, LANES, ErrorInfo, HistoryRecord, Job
 from mulligan.stores.postgres.database import Database, Transaction
 
 UNDECODABLE = "Undecodable"
 
 # The columns in the order of Job's fields; what is no column of its own comes last there.
-COLUMNS: tuple[str, ...] = tuple(name for name in Job.__struct_fields__ if name not in ("read_at_us", "history"))
+FIELDS: tuple[str, ...] = tuple(name for name in Job.__struct_fields__ if name not in ("read_at_us", "history"))
+COLUMNS: tuple[str, ...] = tuple("job_group" if name == "group" else name for name in FIELDS)  # GROUP is a word of SQL
 WIDTH = len(COLUMNS)
-_ERROR, _TAGS = COLUMNS.index("last_error"), COLUMNS.index("tags")
+_ERROR, _TAGS, _GROUP = FIELDS.index("last_error"), FIELDS.index("tags"), FIELDS.index("group")
 
 _error_decoder = msgspec.json.Decoder(ErrorInfo | None)
 _tags_decoder = msgspec.json.Decoder(tuple[str, ...])
@@ -49,6 +51,8 @@ def decode(rows: Sequence[Any], now_us: int) -> list[Job] | None:
             if value[_ERROR] is not None:
                 value[_ERROR] = _error_decoder.decode(value[_ERROR])
             value[_TAGS] = () if value[_TAGS] == "[]" else _tags_decoder.decode(value[_TAGS])
+            if value[_GROUP] is not None:
+                _checked_group(value[_GROUP])
             values.append(value)
         return msgspec.convert(values, list[Job])
     except (msgspec.ValidationError, msgspec.DecodeError):
@@ -69,7 +73,7 @@ def decode_each(rows: Sequence[Any], now_us: int) -> list[Job | Bad]:
 def _job_of(values: Sequence[Any], now_us: int) -> Job | Bad:
     fields: dict[str, Any] = {}
     reasons = []
-    for name, value in zip(COLUMNS, values, strict=True):
+    for name, value in zip(FIELDS, values, strict=True):
         try:
             fields[name] = msgspec.convert(_value_of(name, value), _TYPES[name])
         except (msgspec.ValidationError, msgspec.DecodeError) as problem:
@@ -92,7 +96,13 @@ def _value_of(name: str, value: Any) -> Any:
         return msgspec.to_builtins(_error_decoder.decode(value))
     if name == "tags":
         return _tags_decoder.decode(value)
-    return value
+    return _checked_group(value) if name == "group" and value is not None else value
+
+
+def _checked_group(text: str) -> str:
+    if not is_group(text):
+        raise msgspec.ValidationError("Expected a group of four parts")
+    return text
 
 
 def _stand_in(name: str, value: Any) -> Any:
@@ -107,7 +117,7 @@ def _stand_in(name: str, value: Any) -> Any:
 _QUARANTINE = """
 WITH bad AS (
   UPDATE {s}.jobs SET status = 'failed', run_at_us = NULL, ready = false, finished_at_us = $2, updated_at_us = $2, last_error = $3,
-    claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL
+    claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL, slots = NULL
   WHERE id = $1 AND status IN ('pending', 'processing') RETURNING queue
 )
 INSERT INTO {s}.tallies (queue, status, jobs) SELECT queue, 'failed', 1 FROM bad RETURNING 1

@@ -7,7 +7,10 @@ checksums are the same in every schema.
 from __future__ import annotations
 
 from mulligan.stores.migration import Migration
+from mulligan.stores.postgres.functions_careful import CAREFUL_FUNCTIONS
 from mulligan.stores.postgres.functions_claim import CLAIM_FUNCTIONS
+from mulligan.stores.postgres.functions_limits import LIMIT_FUNCTIONS
+from mulligan.stores.postgres.functions_rounds import ROUND_FUNCTIONS
 from mulligan.stores.postgres.functions_write import WRITE_FUNCTIONS
 
 MAKE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {s}"
@@ -22,8 +25,8 @@ CREATE TABLE IF NOT EXISTS {s}.migrations (
 """
 
 # Columns of a fixed length that are never null stand first, then those that indexes need: the server finds them without walking
-# through the texts. The last two are the store's own, like `ready` (due_us: the run_at a job was last claimed by). JSON is kept as
-# text, because it must come back byte for byte.
+# through the texts. The last two are the store's own, like `ready` (claim_place: its order among those of its claim; slots: those it is
+# processing under, see core/limits). JSON is kept as text, because it must come back byte for byte.
 # COLLATE "C" is the order of code points: that of every other store, and the same on every server whatever its locale.
 # A job is written three times in its life (insert, claim, settle), each time with other indexed values, so there are no heap-only
 # updates to make room for, but room in the page keeps the three versions of a row together. Vacuum must come by the number of dead
@@ -33,6 +36,7 @@ CREATE TABLE {s}.jobs (
   created_at_us bigint NOT NULL,
   updated_at_us bigint NOT NULL,
   due_first_us bigint NOT NULL,
+  due_us bigint NOT NULL,
   fence bigint NOT NULL DEFAULT 0,
   attempts bigint NOT NULL DEFAULT 0,
   failures bigint NOT NULL DEFAULT 0,
@@ -67,10 +71,11 @@ CREATE TABLE {s}.jobs (
   tick_us bigint,
   concurrency_key text COLLATE "C",
   fair_key text COLLATE "C",
+  job_group text COLLATE "C",
   tags text COLLATE "C" NOT NULL DEFAULT '[]',
   trace text COLLATE "C",
   claim_place bigint,
-  due_us bigint
+  slots text COLLATE "C"
 ) WITH (fillfactor = 85, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
   autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)
 """
@@ -135,19 +140,48 @@ CREATE TABLE {s}.tallies (
   jobs bigint NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)
 """
+# The queues that ever had a job with a group. Nobody waits for another's commit to write a name, so one may be there more than once.
+_GROUPED = 'CREATE TABLE {s}.grouped (queue text COLLATE "C" NOT NULL)'
+# What is in a bucket of tokens, in millionths, and when that was so. A level is written over and over; there is room for it in the page.
+_BUCKETS = """
+CREATE TABLE {s}.buckets (
+  key text COLLATE "C" NOT NULL PRIMARY KEY,
+  level_u bigint NOT NULL,
+  at_us bigint NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)
+"""
+_NOTES = """
+CREATE TABLE {s}.notes (
+  key text COLLATE "C" NOT NULL PRIMARY KEY,
+  body text COLLATE "C" NOT NULL,
+  version bigint NOT NULL,
+  updated_at_us bigint NOT NULL
+) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)
+"""
 
 _TABLES = Migration(
     number=1,
-    name="jobs, history, events, queues, schedules, workers, claims, tallies",
+    name="jobs, history, events, queues, schedules, workers, claims, tallies, groups, buckets, notes",
     statements=(
         _JOBS,
-        # A pending job is in exactly one of these two. `ready` is set by a claim in the order of creation: without it such a claim
-        # would have to step over every job that waits for the future.
+        # A pending job without a group is in exactly one of these two. `ready` is set by a claim in the order of creation: without it
+        # such a claim would have to step over every job that waits for the future.
         """CREATE INDEX jobs_due ON {s}.jobs (queue, lane, priority, run_at_us, id)
-           WHERE status = 'pending' AND NOT ready""",
+           WHERE status = 'pending' AND NOT ready AND job_group IS NULL""",
         """CREATE INDEX jobs_fifo ON {s}.jobs (queue, priority, created_at_us, id)
            WHERE status = 'pending' AND ready""",
+        # One with a group is in these two: in the line of its group, and by its time among all of them. They say "has a group" in two
+        # ways, so that each serves only the statements that were written for it, whatever the planner thinks of the other.
+        """CREATE INDEX jobs_ring ON {s}.jobs (queue, lane, priority, job_group, run_at_us, id)
+           WHERE job_group IS NOT NULL AND status = 'pending'""",
+        """CREATE INDEX jobs_ring_due ON {s}.jobs (queue, lane, priority, run_at_us)
+           WHERE status = 'pending' AND coalesce(job_group, '') <> ''""",
         "CREATE INDEX jobs_lease ON {s}.jobs (lease_expires_at_us, id) WHERE status = 'processing'",
+        # What limits count. Both columns are set only while a job is processing; the status itself is left out here, so that a count
+        # cannot be made along the index of all leases.
+        "CREATE INDEX jobs_slots ON {s}.jobs (queue, lane, lease_expires_at_us) WHERE slots IS NOT NULL",
+        """CREATE INDEX jobs_keyed ON {s}.jobs (queue, concurrency_key, lease_expires_at_us)
+           WHERE concurrency_key IS NOT NULL AND lease_expires_at_us IS NOT NULL""",
         """CREATE UNIQUE INDEX jobs_unique ON {s}.jobs (queue, unique_key)
            WHERE unique_key IS NOT NULL AND status IN ('pending', 'processing')""",
         "CREATE INDEX jobs_finished ON {s}.jobs (status, finished_at_us, id) WHERE finished_at_us IS NOT NULL",
@@ -163,8 +197,16 @@ _TABLES = Migration(
         "CREATE INDEX claims_age ON {s}.claims (at_us)",
         _TALLIES,
         "CREATE INDEX tallies_past ON {s}.tallies (status) WHERE status = 'past'",
+        _GROUPED,
+        "CREATE INDEX grouped_queue ON {s}.grouped (queue)",
+        _BUCKETS,
+        _NOTES,
     ),
 )
-_FUNCTIONS = Migration(number=2, name="claim, settle, insert, renew and what they need", statements=(*WRITE_FUNCTIONS, *CLAIM_FUNCTIONS))
+_FUNCTIONS = Migration(
+    number=2,
+    name="claim, settle, insert, renew and what they need",
+    statements=(*WRITE_FUNCTIONS, *CLAIM_FUNCTIONS, *LIMIT_FUNCTIONS, *ROUND_FUNCTIONS, *CAREFUL_FUNCTIONS),
+)
 
 MIGRATIONS: tuple[Migration, ...] = (_TABLES, _FUNCTIONS)

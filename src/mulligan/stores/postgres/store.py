@@ -19,7 +19,9 @@ from mulligan.core.contract import (
     Found,
     Inserted,
     Near,
+    Note,
     Promise,
+    Pulse,
     Query,
     QueueState,
     Renewal,
@@ -29,9 +31,26 @@ from mulligan.core.contract import (
 from mulligan.core.errors import IllegalMove, MulliganError
 from mulligan.core.events import Event
 from mulligan.core.job import Job, NewJob, Status
+from mulligan.core.limits import Level
+from mulligan.core.ring import Stretches
 from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.network.store import NetworkStore
-from mulligan.stores.postgres import claim, eventlog, find, insert, joining, leases, promise, restore, settings, settle, stats
+from mulligan.stores.postgres import (
+    careful,
+    claim,
+    eventlog,
+    find,
+    insert,
+    joining,
+    leases,
+    notes,
+    promise,
+    restore,
+    settings,
+    settle,
+    stats,
+)
+from mulligan.stores.postgres.claim import Wish
 from mulligan.stores.postgres.database import Database, Target
 from mulligan.stores.postgres.faults import translated
 from mulligan.stores.postgres.floors import Floors
@@ -51,6 +70,8 @@ class PostgresStore(NetworkStore):
         self._database: Database | None = None
         self._ear: Ear | None = None
         self._floors = Floors()
+        self._stretches = Stretches()
+        self._grouped: set[str] = set()  # queues that are known to have jobs with groups
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
@@ -59,6 +80,7 @@ class PostgresStore(NetworkStore):
             return
         database = self._database = Database(self._target, self._clock)
         self._floors = Floors()
+        self._grouped.clear()
         await database.look()
         await migrate(database)
         self._ear = Ear(database)
@@ -124,15 +146,22 @@ class PostgresStore(NetworkStore):
         """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
         if total <= 0 or not asks:
             return Claimed(jobs=[], now_us=await self.now_us(), next_due_us=None)
-        wish = claim.Wish(claim_id, owner, asks, total, lease_us)
-        return await self._call(lambda: claim.claim(self._db, self._floors, wish))
+        wish = Wish(claim_id, owner, asks, total, lease_us)
+        return await self._call(lambda: self._claim(wish))
+
+    async def _claim(self, wish: Wish) -> Claimed:
+        if not careful.is_careful(wish.asks, self._grouped):
+            claimed = await claim.claim(self._db, self._floors, wish)
+            if claimed is not None:
+                return claimed
+        return await careful.claim(self._db, self._grouped, self._stretches, wish)
 
     async def near(self) -> Near | None:
         """Claims and settles over connections on the running loop. None where a call is more than one statement (behind a pooler), and on
         a test's clock, which must not move while the server works."""
         if self._clock is not None or self._db.pooled:
             return None
-        return PostgresNear(self, self._call_here, Database(self._target._replace(connections=CONNECTIONS), None))
+        return PostgresNear(self, self._call_here, Database(self._target._replace(connections=CONNECTIONS), None), self._grouped)
 
     async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
         """Lengthens the leases that are still held, and notes that the worker lives."""
@@ -193,6 +222,22 @@ class PostgresStore(NetworkStore):
     async def queue_states(self) -> list[QueueState]:
         """All stored queue settings, by name."""
         return await self._call(lambda: settings.queue_states(self._db))
+
+    async def notes(self, prefix: str) -> list[Note]:
+        """The notes whose key begins so, by key."""
+        return await self._call(lambda: notes.notes(self._db, prefix))
+
+    async def put_note(self, key: str, body: str, version: int) -> Note | None:
+        """Writes a note over the version given; None if it has another one."""
+        return await self._call(lambda: notes.put_note(self._db, key, body, version))
+
+    async def levels(self) -> dict[str, Level]:
+        """What is stored of every bucket."""
+        return await self._call(lambda: careful.levels(self._db))
+
+    async def pulse(self, queues: Sequence[str]) -> list[Pulse]:
+        """How many jobs of each queue are due, up to a bound, and since when the oldest is."""
+        return await self._call(lambda: stats.pulse(self._db, queues))
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         """Stores a schedule; one of the same name and interval goes on from where it stands."""

@@ -34,7 +34,8 @@ async def insert(server: Server, jobs: Sequence[NewJob]) -> list[Inserted]:
 
 def new_row(job: NewJob) -> tuple[Any, ...]:
     """A new job as lua/new.lua takes it; the body is last."""
-    return (job.id, job.queue, job.priority, job.delay_us, job.eta_us, job.unique_key, blob(new_body(job)))
+    body = blob(new_body(job))
+    return (job.id, job.queue, job.priority, job.delay_us, job.eta_us, job.unique_key, job.group, job.concurrency_key, body)
 
 
 def portions(rows: Sequence[tuple[Any, ...]], jobs_max: int = PORTION_JOBS) -> Iterator[list[tuple[Any, ...]]]:

@@ -20,7 +20,7 @@ NOTHING = b"\xc0\xc0"  # no error, no result
 FIELDS: tuple[str, ...] = Job.__struct_fields__[:-1]  # all but the history
 HEAD = FIELDS[:7]
 LIMITS = ("timeout_us", "max_age_us")
-TAIL = FIELDS[30:37]
+TAIL = FIELDS[FIELDS.index("schedule") : FIELDS.index("cancel_requested")]
 EXTRA = ("last_error", "result_json")
 COUNTS = ("failures", "crashes", "snoozes", "releases", "generation")
 
@@ -38,6 +38,7 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     claim_place: int | None
     lease_owner: str | None
     lease_expires_at_us: int | None
+    slots: str | None  # what it was claimed under (core/limits.slots_text), while it is processing
     lane: str
     generation: int
     counts: msgspec.Raw
@@ -48,8 +49,11 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     priority: int
     created_at_us: int
     due_first_us: int
+    due_us: int
     unique_key: str | None
     cancel_requested: bool
+    group: str | None
+    concurrency_key: str | None
 
 
 STATE_WIDTH = len(State.__struct_fields__)
@@ -109,7 +113,7 @@ def new_body(job: NewJob) -> bytes:
     """The body of a new job."""
     head = run_of((job.id, job.queue, job.task, job.payload, job.policy, job.max_retries, job.priority))
     limits = run_of((job.timeout_us, job.max_age_us))
-    tail = run_of((job.schedule, job.tick_us, job.unique_key, job.concurrency_key, job.fair_key, job.tags, job.trace))
+    tail = run_of((job.schedule, job.tick_us, job.unique_key, job.concurrency_key, job.fair_key, job.group, job.tags, job.trace))
     return run_of((blob(head), blob(limits), blob(tail)))
 
 
@@ -124,6 +128,7 @@ def state_of(job: Job) -> bytes:
     special: dict[str, Any] = {
         "counts": counts,
         "claim_place": None,
+        "slots": None,
         "has_extra": job.last_error is not None or job.result_json is not None,
     }
     return run_of([special[name] if name in special else getattr(job, name) for name in State.__struct_fields__])

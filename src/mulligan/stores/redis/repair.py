@@ -36,6 +36,10 @@ async def repair(server: Server, call: Call) -> dict[str, int]:
         async for found in _scan(call, partial(_zscan, server, key)):
             answer = await call(partial(server.run, "weed", key, _text([member for member, _ in found])))
             mended["wrong_entries"] += answer.values[0]
+    for key in await _keys(server, call, b"groups:"):
+        async for found in _scan(call, partial(_zscan, server, key)):
+            answer = await call(partial(server.run, "weed_groups", key, _text([member for member, _ in found])))
+            mended["wrong_entries"] += answer.values[0]
     tallies = encode([value for field, jobs in resting.items() for value in (blob(field), jobs)])
     mended["wrong_tallies"] = (await call(partial(server.run, "recount", began.beat, tallies))).values[0]
     return dict(mended)
@@ -59,10 +63,17 @@ async def _ids_of(server: Server, call: Call, kind: bytes) -> AsyncIterator[list
 async def _indexes(server: Server, call: Call) -> list[bytes]:
     prefix = server.prefix.encode()
     found = {prefix + b"ids", prefix + b"leases"} | {prefix + b"finished:" + status for status in (b"done", b"failed", b"cancelled")}
-    for kind in (b"due:", b"ready:"):
-        async for keys in _scan(call, partial(_key_scan, server, prefix + kind + b"*")):
-            found.update(keys)
+    for kind in (b"due:", b"ready:", b"group:", b"waiting:", b"slots:", b"keyed:"):
+        found.update(await _keys(server, call, kind))
     return sorted(found)
+
+
+async def _keys(server: Server, call: Call, kind: bytes) -> set[bytes]:
+    """All keys of a kind."""
+    found: set[bytes] = set()
+    async for keys in _scan(call, partial(_key_scan, server, server.prefix.encode() + kind + b"*")):
+        found.update(keys)
+    return found
 
 
 async def _scan(call: Call, step: Callable[[int], Coroutine[Any, Any, tuple[int, list[Any]]]]) -> AsyncIterator[list[Any]]:

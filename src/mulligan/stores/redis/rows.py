@@ -88,7 +88,7 @@ def decoded(raw: Raw, now_us: int) -> Job | Bad:
         runs = (
             head,
             run_of((state.lane, state.status, state.run_at_us, state.created_at_us, state.updated_at_us, state.finished_at_us)),
-            run_of((state.due_first_us, state.attempts)),
+            run_of((state.due_first_us, state.due_us, state.attempts)),
             blob_in(state.counts),
             limits,
             run_of((state.fence, state.claim_id, state.settle_id, state.lease_owner, state.lease_expires_at_us, state.last_delay_us)),

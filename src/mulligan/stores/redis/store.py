@@ -23,7 +23,9 @@ from mulligan.core.contract import (
     Claimed,
     Found,
     Inserted,
+    Note,
     Promise,
+    Pulse,
     Query,
     QueueState,
     Renewal,
@@ -33,9 +35,10 @@ from mulligan.core.contract import (
 from mulligan.core.errors import BadSetting, IllegalMove, MulliganError
 from mulligan.core.events import Event
 from mulligan.core.job import Job, NewJob, Status
+from mulligan.core.limits import Level
 from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.network.store import NetworkStore
-from mulligan.stores.redis import claim, durability, eventlog, find, insert, leases, opening, repair, settings, settle, stats, wake
+from mulligan.stores.redis import claim, durability, eventlog, find, insert, leases, notes, opening, repair, settings, settle, stats, wake
 from mulligan.stores.redis.faults import translated
 from mulligan.stores.redis.losses import Losses
 from mulligan.stores.redis.server import Server
@@ -185,6 +188,10 @@ class RedisStore(NetworkStore):
         """Every queue that has jobs or a stored setting, counted."""
         return await self._call(lambda: stats.stats(self._db))
 
+    async def pulse(self, queues: Sequence[str]) -> list[Pulse]:
+        """How full queues are, counted up to a bound."""
+        return await self._call(lambda: stats.pulse(self._db, queues))
+
     async def prune(self, status: Status, older_than_us: int, limit: int) -> int:
         """Removes jobs that came to rest long enough ago, oldest first; returns how many."""
         find.check_prunable(status)
@@ -230,7 +237,19 @@ class RedisStore(NetworkStore):
         """The workers that reported themselves within the last hour, by id."""
         return await self._call(lambda: leases.workers(self._db))
 
-    # -- Events, and the server itself --------------------------------------------------------------------------------
+    # -- Notes, events, and the server itself --------------------------------------------------------------------------------
+
+    async def notes(self, prefix: str) -> list[Note]:
+        """The notes whose key begins so, by key."""
+        return await self._call(lambda: notes.notes(self._db, prefix))
+
+    async def put_note(self, key: str, body: str, version: int) -> Note | None:
+        """Writes a note over the version given; None if it has another one."""
+        return await self._call(lambda: notes.put_note(self._db, key, body, version))
+
+    async def levels(self) -> dict[str, Level]:
+        """What is stored of every bucket."""
+        return await self._call(lambda: notes.levels(self._db))
 
     async def record_events(self, events: Sequence[Event]) -> None:
         """Appends events to the log."""

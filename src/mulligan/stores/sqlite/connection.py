@@ -90,6 +90,10 @@ def connect(path: Path, *, durability: Durability, busy_timeout_s: float, read_o
 
 
 def _set_up(connection: sqlite3.Connection, path: Path, durability: Durability, *, read_only: bool) -> None:
+    [encoding] = connection.execute("PRAGMA encoding").fetchone()
+    if encoding != "UTF-8":
+        # Texts would be sorted by other bytes than in every other store.
+        raise BadSetting(f"{path} keeps its texts as {encoding}; mulligan needs a database in UTF-8, so give it a file of its own")
     [mode] = connection.execute("PRAGMA journal_mode").fetchone()
     if mode != "wal":
         [mode] = connection.execute("PRAGMA journal_mode = WAL").fetchone()

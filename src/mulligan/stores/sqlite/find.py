@@ -39,8 +39,9 @@ _CONDITIONS = {
 }
 # Which index to go through for a status, newest first or to be sorted. Each has the id in it, and only rows of that status.
 _SOURCES: dict[Status, str] = {
-    "pending": """(SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_due WHERE status = 'pending' AND ready = 0
-      UNION ALL SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_fifo WHERE status = 'pending' AND ready = 1)""",
+    "pending": """(SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_due WHERE status = 'pending' AND ready = 0 AND grp IS NULL
+      UNION ALL SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_fifo WHERE status = 'pending' AND ready = 1
+      UNION ALL SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_grouped WHERE grp IS NOT NULL AND status = 'pending')""",
     "processing": "(SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_lease WHERE status = 'processing')",
     "done": "(SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_finished WHERE status = 'done' AND finished_at_us IS NOT NULL)",
     "failed": """(SELECT * FROM mulligan_jobs INDEXED BY mulligan_jobs_rest

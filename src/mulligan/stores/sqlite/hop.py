@@ -11,7 +11,7 @@ import queue
 import sqlite3
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
@@ -41,6 +41,10 @@ class Transaction:
     def run_rows(self, template: str, columns: int, rows: list[Params], before: Params = ()) -> int:
         """Executes a statement over many rows (bulk.py); how many rows it changed."""
         return sum(self.run(sql, params) for sql, params in portions(template, columns, rows, before))
+
+    def texts(self, template: str, columns: int, rows: Sequence[Params], before: Params = ()) -> list[str]:
+        """Executes a query over many rows (bulk.py) that answers with one text; as many texts as it takes statements."""
+        return [str(self.row(sql, params)[0]) for sql, params in portions(template, columns, rows, before)]
 
     def row(self, sql: str, params: Params = ()) -> Any:
         """The one row of a query that always has one."""

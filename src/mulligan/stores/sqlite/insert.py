@@ -30,16 +30,18 @@ _COLUMNS = (
     "unique_key",
     "concurrency_key",
     "fair_key",
+    "grp",
     "tags",
     "trace",
     "policy",
     "payload",
 )
 _VALUES = ", ".join(f"column{place}" for place in range(1, len(_COLUMNS) + 1))
+_RUN_AT = f"column{_COLUMNS.index('run_at_us') + 1}"
 # A known id and a taken unique key are both passed over; which of the two it was is looked up afterwards, and only if there was one.
 _INSERT = f"""
-INSERT INTO mulligan_jobs (status, lane, created_at_us, updated_at_us, due_first_us, {", ".join(_COLUMNS)})
-SELECT 'pending', 'fresh', ?, ?, column{_COLUMNS.index("run_at_us") + 1}, {_VALUES}
+INSERT INTO mulligan_jobs (status, lane, created_at_us, updated_at_us, due_first_us, due_us, {", ".join(_COLUMNS)})
+SELECT 'pending', 'fresh', ?, ?, {_RUN_AT}, {_RUN_AT}, {_VALUES}
 FROM {ROWS} WHERE column1 IS NOT NULL
 ON CONFLICT DO NOTHING
 """
@@ -113,6 +115,7 @@ def _row_of(job: NewJob, now_us: int) -> Params:
         job.unique_key,
         job.concurrency_key,
         job.fair_key,
+        job.group,
         to_json(job.tags) if job.tags else "[]",
         job.trace,
         job.policy,

@@ -11,18 +11,24 @@ from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import CancelAnswer, Renewal, WorkerInfo
 from mulligan.core.events import Event
 from mulligan.core.job import Job
+from mulligan.core.limits import scopes_of
 from mulligan.stores.sqlite.eventlog import append_events
 from mulligan.stores.sqlite.hop import Transaction
+from mulligan.stores.sqlite.limits import count_slots
 from mulligan.stores.sqlite.rows import decode_text, read_text, to_json
 
 WORKER_MEMORY_US = 3_600 * SECOND_US  # how long a silent worker is listed
 
+# Whether a job lost its slots: a lease that has ended gave them away.
 _HELD = """
-SELECT json_group_array(json_array(j.id, j.seq, j.fence, j.cancel_requested))
+SELECT json_group_array(json_array(j.id, j.seq, j.fence, j.cancel_requested, j.slots IS NOT NULL AND j.lease_expires_at_us <= ?))
 FROM (SELECT value AS wanted FROM json_each(?)) AS w CROSS JOIN mulligan_jobs AS j INDEXED BY mulligan_jobs_id
 WHERE j.id = w.wanted AND j.status = 'processing'
 """
 _LENGTHEN = "UPDATE mulligan_jobs SET lease_expires_at_us = ? WHERE seq IN (SELECT value FROM json_each(?))"
+_SLOTS_OF_ENDED = """
+SELECT slots, queue, concurrency_key FROM mulligan_jobs WHERE seq = ? AND slots IS NOT NULL AND lease_expires_at_us <= ?
+"""
 _SEEN = """
 INSERT INTO mulligan_workers (id, seen_at_us, body) VALUES (?, ?, ?)
 ON CONFLICT (id) DO UPDATE SET seen_at_us = excluded.seen_at_us, body = excluded.body
@@ -55,7 +61,15 @@ class _Target(msgspec.Struct, frozen=True, array_like=True):
     attempts: int
 
 
-_held_decoder = msgspec.json.Decoder(list[tuple[str, int, int, int]])
+class _Held(msgspec.Struct, frozen=True, array_like=True):
+    id: str
+    seq: int
+    fence: int
+    cancel_requested: int
+    has_ended: int  # and with it the hold on its slots
+
+
+_held_decoder = msgspec.json.Decoder(list[_Held])
 _targets_decoder = msgspec.json.Decoder(list[_Target])
 _worker_decoder = msgspec.json.Decoder(WorkerInfo)
 
@@ -63,23 +77,42 @@ _worker_decoder = msgspec.json.Decoder(WorkerInfo)
 def renew(transaction: Transaction, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None) -> list[Renewal]:
     """Lengthens the leases that are still held, and notes that the worker lives."""
     now_us = transaction.now_us
-    held: dict[str, tuple[int, int, int]] = {}  # by id: seq, fence, cancel_requested
-    if grips:
-        [text] = transaction.row(_HELD, (to_json(sorted({grip.job_id for grip in grips})),))
-        held = {job_id: (seq, fence, cancel) for job_id, seq, fence, cancel in _held_decoder.decode(text)}
-    chosen = sorted({held[grip.job_id][0] for grip in grips if grip.job_id in held and held[grip.job_id][1] == grip.fence})
-    if chosen:
+    own = _held_by(transaction, grips)
+    if any(row is not None and row.has_ended for row in own):
+        # Each may take the slot the next one needs.
+        own = [row if row is not None and _lengthen_if_free(transaction, row, lease_us) else None for row in own]
+    elif chosen := sorted({row.seq for row in own if row is not None}):
         transaction.run(_LENGTHEN, (now_us + lease_us, to_json(chosen)))
     if worker is not None:
         transaction.run(_SEEN, (worker.id, now_us, to_json(msgspec.structs.replace(worker, seen_at_us=now_us))))
         transaction.run(_FORGET_WORKERS, (now_us - WORKER_MEMORY_US,))
-    return [_renewal(grip, held.get(grip.job_id)) for grip in grips]
+    return [_renewal(grip, row) for grip, row in zip(grips, own, strict=True)]
 
 
-def _renewal(grip: Grip, found: tuple[int, int, int] | None) -> Renewal:
-    if found is None or found[1] != grip.fence:
-        return Renewal(job_id=grip.job_id, fence=grip.fence, held=False)
-    return Renewal(job_id=grip.job_id, fence=grip.fence, held=True, cancel_requested=bool(found[2]))
+def _held_by(transaction: Transaction, grips: Sequence[Grip]) -> list[_Held | None]:
+    """The row of each grip; None where it does not hold any more."""
+    if not grips:
+        return []
+    [text] = transaction.row(_HELD, (transaction.now_us, to_json(sorted({grip.job_id for grip in grips}))))
+    rows = {row.id: row for row in _held_decoder.decode(text)}
+    return [row if (row := rows.get(grip.job_id)) is not None and row.fence == grip.fence else None for grip in grips]
+
+
+def _lengthen_if_free(transaction: Transaction, row: _Held, lease_us: int) -> bool:
+    """Lengthens one lease, if it has not ended or its slots are free; whether that was so."""
+    ended = transaction.row(_SLOTS_OF_ENDED, (row.seq, transaction.now_us))
+    if ended is not None:
+        wanted = scopes_of(*ended)
+        taken = count_slots(transaction, [scope for scope, _ in wanted])
+        if any(taken[scope] >= most for scope, most in wanted):
+            return False
+    transaction.run(_LENGTHEN, (transaction.now_us + lease_us, to_json([row.seq])))
+    return True
+
+
+def _renewal(grip: Grip, row: _Held | None) -> Renewal:
+    is_cancelled = row is not None and bool(row.cancel_requested)
+    return Renewal(job_id=grip.job_id, fence=grip.fence, held=row is not None, cancel_requested=is_cancelled)
 
 
 def workers(transaction: Transaction) -> list[WorkerInfo]:

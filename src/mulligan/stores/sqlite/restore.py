@@ -11,7 +11,7 @@ from mulligan.core.errors import StoreRejected
 from mulligan.core.job import Job
 from mulligan.stores.sqlite.bulk import ROWS, Params
 from mulligan.stores.sqlite.hop import Transaction
-from mulligan.stores.sqlite.rows import COLUMNS, encode, to_json
+from mulligan.stores.sqlite.rows import COLUMNS, FIELDS, encode, to_json
 
 _VALUES = ", ".join(f"column{place}" for place in range(1, len(COLUMNS) + 1))
 _RESTORE = f"INSERT INTO mulligan_jobs ({', '.join(COLUMNS)}) SELECT {_VALUES} FROM {ROWS} WHERE column1 IS NOT NULL"
@@ -45,7 +45,7 @@ def restore(transaction: Transaction, jobs: Sequence[Job]) -> list[bool]:
 
 
 def _row_of(job: Job) -> Params:
-    return [_column(name, getattr(job, name)) for name in COLUMNS]
+    return [_column(name, getattr(job, name)) for name in FIELDS]
 
 
 def _column(name: str, value: Any) -> Any:

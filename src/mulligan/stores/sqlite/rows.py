@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, get_args
 import msgspec
 
 from mulligan.core.events import Event
+from mulligan.core.groups import is_group
 from mulligan.core.job import LANES, ErrorInfo, HistoryRecord, Job
 from mulligan.stores.sqlite.eventlog import append_events
 from mulligan.stores.sqlite.faults import DRIVER_ERRORS
@@ -21,8 +22,9 @@ from mulligan.stores.sqlite.hop import Transaction
 
 UNDECODABLE = "Undecodable"
 
-# The columns in the order of Job's fields; what is no column of its own comes last there.
-COLUMNS: tuple[str, ...] = tuple(name for name in Job.__struct_fields__ if name not in ("read_at_us", "history"))
+# The fields of Job in their order, and their columns; what is no column of its own comes last there.
+FIELDS: tuple[str, ...] = tuple(name for name in Job.__struct_fields__ if name not in ("read_at_us", "history"))
+COLUMNS: tuple[str, ...] = tuple("grp" if name == "group" else name for name in FIELDS)
 _AS_JSON = {
     "last_error": "json(j.last_error)",
     "tags": "json(j.tags)",
@@ -105,7 +107,7 @@ def read_one_by_one(transaction: Transaction, chosen: str) -> list[Job | Bad]:
 def _job_of(seq: int, values: Sequence[Any], now_us: int) -> Job | Bad:
     fields: dict[str, Any] = {}
     reasons = []
-    for name, value in zip(COLUMNS, values, strict=True):
+    for name, value in zip(FIELDS, values, strict=True):
         try:
             fields[name] = msgspec.convert(_value_of(name, value), _TYPES[name])
         except (msgspec.ValidationError, msgspec.DecodeError, UnicodeError) as problem:
@@ -132,7 +134,10 @@ def _value_of(name: str, value: Any) -> Any:
         return msgspec.to_builtins(_error_decoder.decode(value))
     if name == "tags":
         return _tags_decoder.decode(value)
-    return value.decode()
+    text = value.decode()
+    if name == "group" and not is_group(text):
+        raise msgspec.ValidationError("it has not the form of a group")
+    return text
 
 
 def _stand_in(name: str, value: Any) -> Any:
@@ -148,7 +153,7 @@ def _stand_in(name: str, value: Any) -> Any:
 
 _QUARANTINE = """
 UPDATE mulligan_jobs SET status = 'failed', run_at_us = NULL, ready = 0, finished_at_us = ?, updated_at_us = ?, last_error = ?,
-  claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL
+  claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL, slots = NULL
 WHERE seq = ? AND status IN ('pending', 'processing')
 """
 

@@ -34,6 +34,7 @@ CREATE TABLE mulligan_jobs (
   updated_at_us INTEGER NOT NULL,
   finished_at_us INTEGER,
   due_first_us INTEGER NOT NULL,
+  due_us INTEGER NOT NULL,
   attempts INTEGER NOT NULL DEFAULT 0,
   failures INTEGER NOT NULL DEFAULT 0,
   crashes INTEGER NOT NULL DEFAULT 0,
@@ -46,6 +47,7 @@ CREATE TABLE mulligan_jobs (
   settle_id TEXT,
   lease_owner TEXT,
   lease_expires_at_us INTEGER,
+  slots TEXT,
   last_delay_us INTEGER,
   max_retries INTEGER,
   timeout_us INTEGER,
@@ -55,6 +57,7 @@ CREATE TABLE mulligan_jobs (
   unique_key TEXT,
   concurrency_key TEXT,
   fair_key TEXT,
+  grp TEXT,
   cancel_requested INTEGER NOT NULL DEFAULT 0,
   tags TEXT NOT NULL DEFAULT '[]',
   trace TEXT,
@@ -67,16 +70,28 @@ CREATE TABLE mulligan_jobs (
 
 _FIRST = Migration(
     number=1,
-    name="jobs, history, events, queues, schedules, workers",
+    name="jobs, history, events, queues, schedules, buckets, notes, workers",
     statements=(
         _JOBS,
         "CREATE UNIQUE INDEX mulligan_jobs_id ON mulligan_jobs (id)",
-        # A pending job is in exactly one of these two. `ready` is set by a claim in the order of creation (claim.py): without it such
-        # a claim would have to step over every job that waits for the future.
+        # A pending job without a group is in exactly one of these two. `ready` is set by a claim in the order of creation (claim.py):
+        # without it such a claim would have to step over every job that waits for the future.
         """CREATE INDEX mulligan_jobs_due ON mulligan_jobs (queue, lane, priority, run_at_us, id)
-           WHERE status = 'pending' AND ready = 0""",
-        """CREATE INDEX mulligan_jobs_fifo ON mulligan_jobs (queue, priority, created_at_us, id)
+           WHERE status = 'pending' AND ready = 0 AND grp IS NULL""",
+        """CREATE INDEX mulligan_jobs_fifo ON mulligan_jobs (queue, priority, lane, created_at_us, id)
            WHERE status = 'pending' AND ready = 1""",
+        # A pending job with a group (`group` is a word of SQL) is in both of these, and never marked. The first finds the groups and
+        # what is due in each of them; the second tells whether anything is due at all, and when the next job will be.
+        """CREATE INDEX mulligan_jobs_groups ON mulligan_jobs (queue, lane, priority, grp, run_at_us, id)
+           WHERE grp IS NOT NULL AND status = 'pending'""",
+        """CREATE INDEX mulligan_jobs_grouped ON mulligan_jobs (queue, lane, priority, run_at_us, id)
+           WHERE grp IS NOT NULL AND status = 'pending'""",
+        # What is counted for slots (limits.py): jobs that were claimed under a limit, which `slots` says while they are processing,
+        # and jobs that have a concurrency key.
+        """CREATE INDEX mulligan_jobs_slots ON mulligan_jobs (queue, lane, lease_expires_at_us)
+           WHERE slots IS NOT NULL AND status = 'processing'""",
+        """CREATE INDEX mulligan_jobs_keys ON mulligan_jobs (queue, concurrency_key, lease_expires_at_us, lane)
+           WHERE concurrency_key IS NOT NULL AND status = 'processing'""",
         "CREATE INDEX mulligan_jobs_lease ON mulligan_jobs (lease_expires_at_us) WHERE status = 'processing'",
         """CREATE UNIQUE INDEX mulligan_jobs_unique ON mulligan_jobs (queue, unique_key)
            WHERE unique_key IS NOT NULL AND status IN ('pending', 'processing')""",
@@ -127,6 +142,19 @@ _FIRST = Migration(
              paused INTEGER NOT NULL,
              updated_at_us INTEGER NOT NULL
            ) STRICT""",
+        # What is in the buckets of limits, in millionths of a token, and when it was. Those that nobody touched for long are forgotten.
+        """CREATE TABLE mulligan_buckets (
+             key TEXT PRIMARY KEY NOT NULL,
+             level_u INTEGER NOT NULL,
+             at_us INTEGER NOT NULL
+           ) STRICT, WITHOUT ROWID""",
+        "CREATE INDEX mulligan_buckets_age ON mulligan_buckets (at_us)",
+        """CREATE TABLE mulligan_notes (
+             key TEXT PRIMARY KEY NOT NULL,
+             body TEXT NOT NULL,
+             version INTEGER NOT NULL,
+             updated_at_us INTEGER NOT NULL
+           ) STRICT, WITHOUT ROWID""",
         "CREATE TABLE mulligan_workers (id TEXT PRIMARY KEY NOT NULL, seen_at_us INTEGER NOT NULL, body TEXT NOT NULL) STRICT",
         # The claim ids that took jobs within the last hour: a repeat of one must not take more.
         "CREATE TABLE mulligan_claims (seq INTEGER PRIMARY KEY, claim_id TEXT NOT NULL UNIQUE, at_us INTEGER NOT NULL) STRICT",

@@ -96,6 +96,9 @@ class Session:
             self.writer.lock, self.writer.file_id = lock, (found.st_dev, found.st_ino)
             self._wakeups = Wakeups(str(self._path), lock)
         except BaseException:
+            if self.writer.connection is not None:
+                self.writer.connection.close()
+            self.writer.connection = self.writer.lock = None
             lock.close()
             raise
 

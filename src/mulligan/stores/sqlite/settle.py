@@ -25,10 +25,11 @@ _WIDTH = 18
 _APPLY = f"""
 UPDATE mulligan_jobs INDEXED BY mulligan_jobs_id SET
   updated_at_us = ?, finished_at_us = iif(v.column4 = 'pending', NULL, ?), run_at_us = v.column5,
+  due_us = coalesce(v.column5, due_us),
   status = v.column4, lane = v.column6, attempts = v.column7, failures = v.column8, crashes = v.column9, snoozes = v.column10,
   releases = v.column11, generation = v.column12, last_delay_us = v.column13, last_error = v.column14, result_json = v.column15,
   settle_id = v.column16, cancel_requested = iif(v.column17, 0, cancel_requested), due_first_us = coalesce(v.column18, due_first_us),
-  ready = 0, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL
+  ready = 0, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL, slots = NULL
 FROM {ROWS} AS v
 WHERE mulligan_jobs.id = v.column1 AND mulligan_jobs.status = v.column2 AND mulligan_jobs.fence = v.column3
 """

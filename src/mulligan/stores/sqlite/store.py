@@ -25,7 +25,9 @@ from mulligan.core.contract import (
     Claimed,
     Found,
     Inserted,
+    Note,
     Promise,
+    Pulse,
     Query,
     QueueState,
     Renewal,
@@ -35,14 +37,17 @@ from mulligan.core.contract import (
 from mulligan.core.errors import BadSetting, IllegalMove
 from mulligan.core.events import Event
 from mulligan.core.job import Job, NewJob, Status
+from mulligan.core.limits import Level
+from mulligan.core.ring import Stretches
 from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.gather import GATHER_MAX, Gatherer
-from mulligan.stores.sqlite import claim, eventlog, find, insert, leases, restore, rows, settings, settle, stats
+from mulligan.stores.sqlite import claim, eventlog, find, insert, leases, limits, notes, restore, rows, settings, settle, stats
 from mulligan.stores.sqlite.connection import DURABILITIES, Durability
 from mulligan.stores.sqlite.faults import DRIVER_ERRORS, translated
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.promise import promise_of
 from mulligan.stores.sqlite.session import Session
+from mulligan.stores.sqlite.taking import Taken
 from mulligan.stores.sqlite.wake import SocketListener
 
 T = TypeVar("T")
@@ -70,6 +75,7 @@ class SQLiteStore:
         self._session: Session | None = None
         self._left_behind: list[Session] = []  # of the process this one was forked from; kept so that nothing closes them here
         self._gatherers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Gatherer] = weakref.WeakKeyDictionary()
+        self._stretches = Stretches()
         self._claims_empty = False  # whether the last claim came back with nothing: the next one then looks before it writes
 
     # -- Life ---------------------------------------------------------------------------------------------------------
@@ -155,16 +161,24 @@ class SQLiteStore:
         """Takes due jobs under a lease, or returns what an earlier claim of the same id still holds."""
         if total <= 0 or not asks:
             return Claimed(jobs=[], now_us=await self.now_us(), next_due_us=None)
-        taken: claim.Taken | None = None
+        taken: Taken | None = None
         if self._claims_empty:
-            taken = await self._read(partial(claim.probe, claim_id=claim_id, asks=asks))
+            taken = await self._read(partial(claim.probe, stretches=self._stretches, claim_id=claim_id, asks=asks, total=total))
         if taken is None:
-            taken = await self._write(partial(claim.claim, claim_id=claim_id, owner=owner, asks=asks, total=total, lease_us=lease_us))
+            work = partial(claim.claim, claim_id=claim_id, owner=owner, asks=asks, total=total, lease_us=lease_us)
+            taken = await self._write(partial(work, stretches=self._stretches))
         self._claims_empty = taken.is_empty
         jobs = rows.decode_text(taken.text)
         if jobs is None:
             jobs = await self._write(partial(rows.salvage, chosen=taken.chosen))
-        return Claimed(jobs=jobs, now_us=taken.now_us, next_due_us=taken.next_due_us)
+        return Claimed(
+            jobs=jobs,
+            now_us=taken.now_us,
+            next_due_us=taken.next_due_us,
+            held_back=taken.held_back,
+            turns=taken.turns,
+            levels=dict(taken.levels),
+        )
 
     async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
         """Lengthens the leases that are still held, and notes that the worker lives."""
@@ -209,7 +223,7 @@ class SQLiteStore:
         find.check_prunable(status)
         return await self._write(partial(find.prune, status=status, older_than_us=older_than_us, limit=limit))
 
-    # -- Queues, schedules, workers -----------------------------------------------------------------------------------
+    # -- Queues, notes, schedules, workers -----------------------------------------------------------------------------------
 
     async def set_queue(self, queue: str, *, paused: bool, reason: str = "", by: str = "") -> QueueState:
         """Stores a queue's settings."""
@@ -218,6 +232,22 @@ class SQLiteStore:
     async def queue_states(self) -> list[QueueState]:
         """All stored queue settings, by name."""
         return await self._read(settings.queue_states)
+
+    async def notes(self, prefix: str) -> list[Note]:
+        """The notes whose key begins so, by key."""
+        return await self._read(partial(notes.notes, prefix=prefix))
+
+    async def put_note(self, key: str, body: str, version: int) -> Note | None:
+        """Writes a note over the version given; None if it has another one."""
+        return await self._write(partial(notes.put_note, key=key, body=body, version=version))
+
+    async def levels(self) -> dict[str, Level]:
+        """What is stored of every bucket."""
+        return await self._read(limits.levels)
+
+    async def pulse(self, queues: Sequence[str]) -> list[Pulse]:
+        """How full queues are."""
+        return await self._read(partial(stats.pulse, queues=queues))
 
     async def put_schedule(self, schedule: Schedule) -> Schedule:
         """Stores a schedule; one of the same name and interval goes on from where it stands."""

@@ -21,13 +21,16 @@ import threading
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from typing import TypeVar
 
 from mulligan.core.errors import IllegalMove
 from mulligan.stores.sqlite.filelock import ARMED, FileLock
 
 _BASE = Path("/tmp")  # noqa: S108 - short on every system; what is in it is checked before use
 _PATH_BYTES_MAX = 103  # macOS; Linux allows four more
+_LEAVERS_MAX = 20  # processes that may leave, one after the other, while one comes
 _numbers = itertools.count(1)
+Result = TypeVar("Result")
 
 
 class Wakeups:
@@ -101,9 +104,14 @@ class Wakeups:
             return None
         ear = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         ear.setblocking(False)
-        try:
+        name = f"{os.getpid():x}-{next(_numbers):x}"
+
+        def bind() -> None:
             self._make_folder()
-            ear.bind(str(self._folder / f"{os.getpid():x}-{next(_numbers):x}"))
+            ear.bind(str(self._folder / name))
+
+        try:
+            _while_others_leave(bind)
         except OSError as problem:
             ear.close()
             self.trouble = f"no socket can be made in {self._folder}: {problem.strerror}"
@@ -113,13 +121,18 @@ class Wakeups:
     def _why_not(self) -> str:
         if len(os.fsencode(self._folder)) + 20 > _PATH_BYTES_MAX:
             return f"the path of {self._folder} is too long for a socket"
-        try:
+        folders = (self._folder.parent, self._folder)
+
+        def make_and_look() -> list[os.stat_result]:
             self._make_folder()
+            return [os.lstat(folder) for folder in folders]
+
+        try:
+            found = _while_others_leave(make_and_look)
         except OSError as problem:
             return f"{self._folder} cannot be made: {problem.strerror}"
-        for folder in (self._folder.parent, self._folder):
-            found = os.lstat(folder)
-            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        for folder, seen in zip(folders, found, strict=True):
+            if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & 0o077:
                 return f"{folder} is not a folder of this user alone"
         return ""
 
@@ -138,6 +151,14 @@ class Wakeups:
             self._ears.discard(ear)
         if ear.name:
             (self._folder / ear.name).unlink(missing_ok=True)
+
+
+def _while_others_leave(step: Callable[[], Result]) -> Result:
+    """The step's answer. The last to leave removes the folder, so it may be gone again by the time it is used; then it is made anew."""
+    for _ in range(_LEAVERS_MAX):
+        with contextlib.suppress(FileNotFoundError):
+            return step()
+    return step()
 
 
 class SocketListener:

@@ -30,19 +30,23 @@ end
 local function lend_in_proportion(amount, lanes, guaranteed, takes, available)
   local left = amount
   while left > 0 do
-    local waiting, weight = {}, 0
+    local waiting, weights, weight = {}, {}, 0
     for _, members in ipairs(lanes) do
-      local own, open = sum(members, guaranteed), false
+      local open = false
       for _, position in ipairs(members) do open = open or available[position] > takes[position] end
-      if own > 0 and open then
+      if open then
         waiting[#waiting + 1] = members
-        weight = weight + own
+        weights[#waiting] = sum(members, guaranteed)
+        weight = weight + weights[#waiting]
       end
     end
-    if #waiting == 0 then break end
-    local scale = math.max(1, math.floor(left / weight))
-    for _, members in ipairs(waiting) do
-      left = left - lend(math.min(left, scale * sum(members, guaranteed)), members, takes, available)
+    if weight == 0 then break end
+    local round, reached, given = left, 0, 0
+    for place, members in ipairs(waiting) do
+      reached = reached + weights[place]
+      local upto = math.ceil(round * reached / weight)
+      left = left - lend(upto - given, members, takes, available)
+      given = upto
     end
   end
   return amount - left

@@ -6,7 +6,7 @@ local status, queue, task, lane, schedule, tag = wanted[1], wanted[2], wanted[3]
 local found, looked = {}, 0
 
 local function tail_matches(tail)
-  local ok, of, _, _, _, _, tags = pcall(decode, tail)
+  local ok, of, _, _, _, _, _, tags = pcall(decode, tail)
   if not ok or (schedule and of ~= schedule) then return false end
   if not tag then return true end
   for _, one in ipairs(type(tags) == 'table' and tags or {}) do

@@ -76,9 +76,15 @@ local function finished_key(status) return prefix .. 'finished:' .. status end
 -- A unique key may be any text; the length in front keeps one queue's from looking like another's.
 local function unique_field(queue, key) return #queue .. ':' .. queue .. ':' .. key end
 
+-- Processing jobs under a limit, scored by the end of their lease: those claimed under slots, and those with a concurrency key.
+local function slots_key(queue, lane) return prefix .. 'slots:' .. queue .. ':' .. lane end
+local function keyed_key(queue, lane, key) return prefix .. 'keyed:' .. lane .. ':' .. unique_field(queue, key) end
+
 -- The order of ids is that of their bytes; Lua's own comparison would follow the server's locale.
 local function is_before(a, b)
-  for i = 1, math.min(#a, #b) do
+  local shorter, from = math.min(#a, #b), 1
+  while from + 7 <= shorter and string.sub(a, from, from + 7) == string.sub(b, from, from + 7) do from = from + 8 end
+  for i = from, shorter do
     local x, y = string.byte(a, i), string.byte(b, i)
     if x ~= y then return x < y end
   end

@@ -5,14 +5,25 @@ if (call('GET', STATE .. id) or '') ~= ARGV[3] or (call('GET', BODY .. id) or ''
   or (call('GET', EXTRA .. id) or '') ~= ARGV[5] then
   return answer(false, 0)
 end
-local row = row_of(id, ARGV[6])
+-- If its state can be read, flush() knows where it stood. If not, it is looked for where it may stand.
+load({id})
+local row, left = row_of(id, ARGV[6]), {}
 call('ZREM', LEASES, id)
 for _, lane in ipairs(LANES) do
   for _, priority in ipairs(PRIORITIES) do
     call('ZREM', due_key(row.queue, lane, priority), id)
     call('ZREM', ready_key(row.queue, lane, priority), id)
+    if row.group then
+      local key = group_key(row.queue, lane, priority, row.group)
+      call('ZREM', key, id)
+      call('ZREM', waiting_key(row.queue, lane, priority), id)
+      left[key] = {row.group, groups_key(row.queue, lane, priority)}
+    end
   end
+  call('ZREM', slots_key(row.queue, lane), id)
+  if row.concurrency then call('ZREM', keyed_key(row.queue, lane, row.concurrency), id) end
 end
+drop_empty(left)
 even_when_full()
 call('SET', EXTRA .. id, ARGV[7])
 call('RPUSH', HISTORY .. id, pack(now, ARGV[8]))

@@ -1,34 +1,58 @@
 -- Rows: the state of a job as a table. Loaded together, changed in memory, written together by flush().
--- A state is a stream of 22 values: ten that a claim writes, six that a settlement writes besides, six that hardly ever change. claim.lua
--- and finish.lua are hot: they copy the part they do not change as it is, without a table.
+-- A state is a stream of 26 values: eleven that a claim writes, six that a settlement writes besides, nine that neither a claim nor a success
+-- changes. take.lua and finish.lua are hot: they copy the part they do not change as it is, without a table.
 local STATUSES = {pending = true, processing = true, done = true, failed = true, cancelled = true}
 local rows, places, damaged, dirty = {}, {}, {}, {}
 
+-- Jobs with a group wait in indexes of their own, scored by run_at: those of one group, and all of the same queue, lane and priority. The
+-- third index names the groups of the second, by their bytes.
+local function group_key(queue, lane, priority, group)
+  return prefix .. 'group:' .. lane .. ':' .. int(priority) .. ':' .. unique_field(queue, group)
+end
+local function waiting_key(queue, lane, priority) return prefix .. 'waiting:' .. queue .. ':' .. lane .. ':' .. int(priority) end
+local function groups_key(queue, lane, priority) return prefix .. 'groups:' .. queue .. ':' .. lane .. ':' .. int(priority) end
+
+local function is_text_or_nil(value) return value == nil or type(value) == 'string' end
+
 local function row_of(id, text)
-  local ok, status, fence, attempts, run_at, updated, finished, claim_id, claim_place, owner, lease, lane, generation, counts, settle_id,
-    last_delay, extra, queue, priority, created, due_first, unique, cancel = pcall(decode, text)
+  local ok, status, fence, attempts, run_at, updated, finished, claim_id, claim_place, owner, lease, slots, lane, generation, counts,
+    settle_id, last_delay, extra, queue, priority, created, due_first, due, unique, cancel, group, concurrency = pcall(decode, text)
   if not ok or not STATUSES[status] or type(fence) ~= 'number' or type(queue) ~= 'string' or type(priority) ~= 'number'
     or type(lane) ~= 'string' or type(generation) ~= 'number' or type(created) ~= 'number' or type(counts) ~= 'string'
-    or (status == 'pending' and type(run_at) ~= 'number') then
+    or (status == 'pending' and type(run_at) ~= 'number')
+    or not (is_text_or_nil(slots) and is_text_or_nil(group) and is_text_or_nil(concurrency)) then
     return nil
   end
   return {id = id, status = status, fence = fence, queue = queue, priority = priority, lane = lane, attempts = attempts,
     generation = generation, run_at = run_at, created = created, updated = updated, finished = finished, due_first = due_first,
-    counts = counts, claim_id = claim_id, claim_place = claim_place, settle_id = settle_id, owner = owner, lease = lease,
-    last_delay = last_delay, cancel = cancel, unique = unique, extra = extra}
+    due = due, counts = counts, claim_id = claim_id, claim_place = claim_place, settle_id = settle_id, owner = owner, lease = lease,
+    last_delay = last_delay, cancel = cancel, unique = unique, extra = extra, slots = slots, group = group, concurrency = concurrency}
 end
 
 local function state_of(row)
   return pack(row.status, row.fence, row.attempts, row.run_at, row.updated, row.finished, row.claim_id, row.claim_place, row.owner,
-    row.lease, row.lane, row.generation, row.counts, row.settle_id, row.last_delay, row.extra, row.queue, row.priority, row.created,
-    row.due_first, row.unique, row.cancel)
+    row.lease, row.slots, row.lane, row.generation, row.counts, row.settle_id, row.last_delay, row.extra, row.queue, row.priority, row.created,
+    row.due_first, row.due, row.unique, row.cancel, row.group, row.concurrency)
 end
 
 -- The index a row stands in, and its score there.
 local function place_of(row)
-  if row.status == 'pending' then return due_key(row.queue, row.lane, row.priority), row.run_at end
+  if row.status == 'pending' then
+    if row.group then return group_key(row.queue, row.lane, row.priority, row.group), row.run_at end
+    return due_key(row.queue, row.lane, row.priority), row.run_at
+  end
   if row.status == 'processing' then return LEASES, row.lease or now end
   return finished_key(row.status), row.finished or now
+end
+
+-- The other indexes a row stands in, under the same score. Nothing for rows without a group and a limit.
+local function more_of(row)
+  if row.status == 'pending' then return row.group and {waiting_key(row.queue, row.lane, row.priority)} or nil end
+  if row.status ~= 'processing' or not (row.slots or row.concurrency) then return nil end
+  local keys = {}
+  if row.slots then keys[1] = slots_key(row.queue, row.lane) end
+  if row.concurrency then keys[#keys + 1] = keyed_key(row.queue, row.lane, row.concurrency) end
+  return keys
 end
 
 local function load(ids)
@@ -45,7 +69,8 @@ local function load(ids)
     if row then
       rows[id] = row
       local key, score = place_of(row)
-      places[id] = {key = key, score = score, status = row.status, queue = row.queue, lane = row.lane, priority = row.priority}
+      places[id] = {key = key, score = score, status = row.status, queue = row.queue, lane = row.lane, priority = row.priority,
+        group = row.group, more = more_of(row)}
     elseif texts[i] then
       damaged[id] = true
     end
@@ -84,6 +109,13 @@ local function gather(lists, key, value, more)
   if more then list[#list + 1] = more end
 end
 
+-- Groups whose jobs have left, as {group, groups_key} by their index: those without any more take no turns.
+local function drop_empty(groups)
+  for key, one in pairs(groups) do
+    if call('EXISTS', key) == 0 then call('ZREM', one[2], one[1]) end
+  end
+end
+
 -- Removes ids from the indexes they stood in. A waiting job that is not among the due ones was marked as ready (claim.lua).
 local function leave_all(leaving, marked)
   for key, ids in pairs(leaving) do
@@ -91,19 +123,39 @@ local function leave_all(leaving, marked)
   end
 end
 
--- Writes every touched row, and moves it from the index it stood in to the one it belongs to now.
+-- What flush() has to do with one row's indexes: adds it to the lists of those that leave and enter.
+local function move(row, moves)
+  local before, more = places[row.id], more_of(row)
+  local key, score = place_of(row)
+  if before and before.key ~= key then
+    gather(moves.leaving, before.key, row.id)
+    for _, other in ipairs(before.more or {}) do gather(moves.leaving, other, row.id) end
+    if before.status == 'pending' then
+      if before.group then
+        moves.left[before.key] = {before.group, groups_key(before.queue, before.lane, before.priority)}
+      else
+        moves.marked[before.key] = ready_key(before.queue, before.lane, before.priority)
+      end
+    end
+  end
+  if before and before.key == key and before.score == score then return end
+  gather(moves.entering, key, int(score), row.id)
+  if not more then return end
+  for _, other in ipairs(more) do gather(moves.entering, other, int(score), row.id) end
+  if row.status == 'pending' then
+    gather(moves.entering, groups_key(row.queue, row.lane, row.priority), '0', row.group)
+    moves.grouped[row.queue] = true
+  end
+end
+
+-- Writes every touched row, and moves it from the indexes it stood in to those it belongs to now.
 local function flush()
-  local states, leaving, marked, entering, tally = {}, {}, {}, {}, {}
+  local states, moves, tally = {}, {leaving = {}, marked = {}, left = {}, entering = {}, grouped = {}}, {}
   for _, row in ipairs(dirty) do
     states[#states + 1] = STATE .. row.id
     states[#states + 1] = state_of(row)
     local before = places[row.id]
-    local key, score = place_of(row)
-    if before and before.key ~= key then
-      gather(leaving, before.key, row.id)
-      if before.status == 'pending' then marked[before.key] = ready_key(before.queue, before.lane, before.priority) end
-    end
-    if not before or before.key ~= key or before.score ~= score then gather(entering, key, int(score), row.id) end
+    move(row, moves)
     if before then count(tally, before.status, before.queue, -1) end
     count(tally, row.status, row.queue, 1)
     if row.unique then
@@ -116,8 +168,10 @@ local function flush()
     end
   end
   set_all(states)
-  leave_all(leaving, marked)
-  for key, values in pairs(entering) do in_portions('ZADD', key, values) end
+  leave_all(moves.leaving, moves.marked)
+  drop_empty(moves.left)
+  for key, values in pairs(moves.entering) do in_portions('ZADD', key, values) end
+  for queue in pairs(moves.grouped) do call('SADD', prefix .. 'grouped', queue) end
   write_counts(tally)
   return #dirty > 0
 end

@@ -47,12 +47,13 @@ local function apply(row, change)
   row.status, row.lane, row.attempts, row.generation, row.counts = status, change[6], change[7], change[8], change[9]
   row.last_delay, row.settle_id, row.updated = change[10] or nil, change[4], now
   row.run_at = status == 'pending' and now + change[11] or nil
+  row.due = row.run_at or row.due
   row.finished = status ~= 'pending' and now or nil
   if requeued then
     row.cancel = false
     if row.run_at then row.due_first = row.run_at end
   end
-  row.claim_id, row.claim_place, row.owner, row.lease = nil, nil, nil, nil
+  row.claim_id, row.claim_place, row.owner, row.lease, row.slots = nil, nil, nil, nil, nil
   write_extra(row, change[12])
   if change[13] then
     call('RPUSH', HISTORY .. row.id, pack(now, change[13]))

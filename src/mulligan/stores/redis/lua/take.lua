@@ -1,0 +1,119 @@
+-- Taking the jobs that a claim has picked, and composing its answer. ARGV[2..5]: claim id, owner, total, lease.
+local claim_id, owner, total, lease = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local ROW, NOTHING = '\220\0\41', '\192\192' -- an array of 41 values; two nils: no error, no result
+local pieces, bad = {}, {}
+
+-- The parts of a body; nothing if it is damaged.
+local function parts_of(body)
+  local ok, first, limits, tail = pcall(decode, body or '')
+  if ok and type(first) == 'string' and type(limits) == 'string' and type(tail) == 'string' then return first, limits, tail end
+end
+
+-- What an earlier claim of this id still holds, in its order. Rare, so it may look at everything that is being processed.
+local function held()
+  local ids, mine = call('ZRANGE', LEASES, 0, -1), {}
+  load(ids)
+  for _, id in ipairs(ids) do
+    local row = rows[id]
+    if row and row.status == 'processing' and row.claim_id == claim_id then mine[#mine + 1] = row end
+  end
+  table.sort(mine, function(a, b) return a.claim_place < b.claim_place end)
+  for _, row in ipairs(mine) do
+    local first, limits, tail = parts_of(call('GET', BODY .. row.id))
+    local extra = row.extra and call('GET', EXTRA .. row.id) or NOTHING
+    if first then
+      local head = pack(row.lane, row.status, nil, row.created, row.updated, row.finished, row.due_first, row.due, row.attempts)
+      local middle = pack(row.fence, row.claim_id, row.settle_id, row.owner, row.lease, row.last_delay)
+      pieces[#pieces + 1] = concat({ROW, first, head, row.counts, limits, middle, extra, tail, pack(row.cancel, now)})
+    else
+      bad[#bad + 1] = row.id
+    end
+  end
+  return #mine
+end
+
+local unpack_limit, sub = cmsgpack.unpack_limit, string.sub
+local CLAIM_PART, OTHER_PARTS = 11, 15 -- of the state's values, those that a claim writes, and those behind them
+local PROCESSING, UNTIMED = pack('processing'), pack(nil, now, nil, claim_id)
+local HELD = pack(owner, now + lease)
+local HELD_WITHOUT_SLOTS = HELD .. pack(nil)
+local LANE_TEXTS = {fresh = pack('fresh', 'processing', nil), retry = pack('retry', 'processing', nil)}
+local NIL, UPDATED, CLAIM, CALM = pack(nil), pack(now, nil), pack(claim_id), pack(false, now)
+
+-- The new state of one job, and its row for the answer but for what is in the body; at last the index of its concurrency key, if it has
+-- one. Nothing if it cannot be taken; then also whether that is because the index is wrong.
+local function taken(text, place, slots)
+  local ok, rest, status, fence, attempts = pcall(unpack_limit, text, CLAIM_PART)
+  if ok and status ~= 'pending' and STATUSES[status] then return nil, true end
+  if not ok or status ~= 'pending' or type(fence) ~= 'number' or type(attempts) ~= 'number' then return nil end
+  local fine, _, lane, _, counts, settle_id, last_delay, extra, queue, _, created, due_first, due, _, cancel, _, key =
+    pcall(unpack_limit, text, OTHER_PARTS, rest)
+  if not fine or type(counts) ~= 'string' or type(created) ~= 'number' or type(due_first) ~= 'number'
+    or type(due) ~= 'number' or (key and type(key) ~= 'string') then
+    return nil
+  end
+  local fence_text, attempts_text = number(fence + 1), number(attempts + 1)
+  local state = PROCESSING .. fence_text .. attempts_text .. UNTIMED .. number(place)
+    .. (slots and HELD .. pack(slots) or HELD_WITHOUT_SLOTS) .. sub(text, rest + 1)
+  local head = (LANE_TEXTS[lane] or pack(lane, 'processing', nil)) .. number(created) .. UPDATED .. number(due_first) .. number(due)
+    .. attempts_text .. counts
+  local middle = fence_text .. CLAIM .. (settle_id and pack(settle_id) or NIL) .. HELD .. (last_delay and number(last_delay) or NIL)
+  return state, head, middle, extra, cancel, key and keyed_key(queue, lane, key)
+end
+
+-- Lists the other indexes that an entry of a group leaves; `line` is that of ring.lua.
+local function leave_group(entry, line, leaving, left)
+  gather(leaving, line.waiting, entry.id)
+  left[entry.key] = {line.group, line.groups}
+end
+
+-- Takes the picked jobs. If an index names a job that is not there to take, drops that entry, takes nothing, and answers false.
+local function take(picked)
+  local ids, states, leases, leaving, left, orphans, bare, limited = {}, {}, {}, {}, {}, {}, {}, {}
+  for place, entry in ipairs(picked) do ids[place] = entry.id end
+  local texts, keys = get_all(STATE, ids)
+  local heads, middles, extras, cancels = {}, {}, {}, {}
+  local expires = int(now + lease)
+  for place, entry in ipairs(picked) do
+    local line, state, head, middle, extra, cancel, keyed = entry.line, nil
+    if texts[place] then state, head, middle, extra, cancel, keyed = taken(texts[place], place, entry.slots) end
+    if state then
+      states[2 * place - 1], states[2 * place] = keys[place], state
+      leases[2 * place - 1], leases[2 * place] = expires, entry.id
+      heads[place], middles[place], extras[place], cancels[place] = head, middle, extra, cancel
+      gather(leaving, entry.key, entry.id)
+      if line and line.group then leave_group(entry, line, leaving, left) end
+      if keyed then gather(limited, keyed, expires, entry.id) end
+      if entry.slots then gather(limited, slots_key(line.queue, line.lane), expires, entry.id) end
+    else
+      gather(orphans, entry.key, entry.id)
+      if line and line.group then leave_group(entry, line, orphans, bare) end
+      if texts[place] and not head then bad[#bad + 1] = entry.id end
+    end
+  end
+  if next(orphans) then
+    for key, gone in pairs(orphans) do in_portions('ZREM', key, gone) end
+    drop_empty(bare)
+    moved = true
+    return false
+  end
+  for key, gone in pairs(leaving) do in_portions('ZREM', key, gone) end
+  drop_empty(left)
+  set_all(states)
+  in_portions('ZADD', LEASES, leases)
+  for key, values in pairs(limited) do in_portions('ZADD', key, values) end
+  local bodies, composed = get_all(BODY, ids), #pieces
+  for place, id in ipairs(ids) do
+    local first, limits, tail = parts_of(bodies[place])
+    if first then
+      local extra = extras[place] and call('GET', EXTRA .. id) or NOTHING
+      composed = composed + 1
+      pieces[composed] = ROW .. first .. heads[place] .. limits .. middles[place] .. extra .. tail
+        .. (cancels[place] and pack(true, now) or CALM)
+    else
+      picked[place].is_bad = true
+      bad[#bad + 1] = id
+    end
+  end
+  return true
+end
