@@ -82,6 +82,10 @@ torture: $(READY) ## tests that kill and pause processes and play long random hi
 bench: $(READY) ## how fast each store is here, beside its bare batch loop, Huey and Taskiq in the same run
 	@$(BIN)/python -m benchmarks.everything $(ARGS)
 
+.PHONY: storms
+storms: $(READY) ## outages, mass failures and floods under virtual time: figures and the plots of docs/guide/storms.md
+	@$(BIN)/python -m benchmarks.storms --out docs/guide/img $(ARGS)
+
 .PHONY: coverage
 coverage: $(READY) ## branch coverage of all tests; the policy must be covered whole
 	@$(BIN)/coverage erase
