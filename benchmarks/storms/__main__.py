@@ -54,7 +54,6 @@ def main() -> int:
     parser.add_argument("--only", choices=list(SCENES), action="append", help="play only this scene; may be repeated")
     parser.add_argument("--seed", type=int, default=1, help="of all chance in the scenes (1)")
     wanted = parser.parse_args()
-    logging.getLogger("mulligan").setLevel(logging.ERROR)  # thousands of failures are what this is about
     outcomes: dict[str, Outcome] = {}
     names = wanted.only or list(SCENES)
     for number, name in enumerate(names, start=1):
@@ -76,4 +75,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    logging.getLogger("mulligan").setLevel(logging.ERROR)  # thousands of failures are what this is about
     sys.exit(main())
