@@ -1,5 +1,5 @@
-"""How a claim goes round the groups of a line (a queue's lane and priority): what it looks at, and where it ends. Pure; every store does
-the same, at a cost that does not depend on how many tenants wait.
+"""How a claim goes round the groups of a line (a queue's lane and priority): what it looks at, and where it ends. Every store does the
+same, at a cost that does not depend on how many tenants wait.
 
 - If few jobs of the line are due, they are listed by their time, and nobody goes round.
 - Otherwise the claim goes from group to group in their order, from behind the place where the last one ended round to it. Of one tenant
