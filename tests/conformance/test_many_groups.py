@@ -118,7 +118,7 @@ async def test_every_group_of_a_tenant_is_served(store: Store, clock: ManualCloc
     await store.insert([grouped(key=key) for key in keys for _ in range(2)])
     served: Counter[str] = Counter()
     after = ""
-    for _ in range(80):
+    for _ in range(120):  # about 60 are needed where stretches are drawn by lot, 87 were the most in 20,000 tries
         claimed = await claim(store, ask(after=after, limits=(Slots(most=1, by_key=True),)), total=5)
         assert len(claimed.jobs) == 5
         [after] = claimed.turns

@@ -106,7 +106,7 @@ def of_tenants(tenants: int, each: int, **fields: object) -> Iterator[NewJob]:
     return (grouped(fair=f"t{number:05}", **fields) for number in range(tenants) for _ in range(each))
 
 
-@pytest.mark.parametrize("few, many", [(200, 1_000), pytest.param(200, 10_000, marks=scale)])
+@pytest.mark.parametrize("few, many", [(100, 1_000), pytest.param(100, 10_000, marks=scale)])
 async def test_the_number_of_tenants_does_not_matter(meter: Meter, stores: list[Store], few: int, many: int) -> None:
     """Each of them has a few jobs in both lanes."""
     for store, tenants in zip(stores, (few, many), strict=True):

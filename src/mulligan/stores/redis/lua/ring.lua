@@ -15,11 +15,12 @@ local function bounds_of(limit, wide)
   return {groups = groups, tenants = limit, visits = math.min(VISITS_MAX, math.max(2 * groups, share * limit)), share = share}
 end
 
-local function first_due(key, limit) return call('ZRANGEBYSCORE', key, '-inf', int(now), 'WITHSCORES', 'LIMIT', 0, limit) end
+local NOW_TEXT = int(now)
+local function first_due(key, limit) return call('ZRANGEBYSCORE', key, '-inf', NOW_TEXT, 'WITHSCORES', 'LIMIT', 0, limit) end
 
 -- A group as it is visited: its name, its index and, if it is due, its first job.
 local function visited(ask, lane, group)
-  local key = group_key(ask.queue, lane, ask.priority, group)
+  local key = ask.group_keys[lane] .. group
   local found = first_due(key, 1)
   return {group = group, tenant = tenant_of(group), key = key, first = found[1] and found or nil}
 end
@@ -157,6 +158,8 @@ local function few_lines(ask, lane, limit)
 end
 
 local function group_lines(ask, lane, limit, wide)
+  ask.group_keys = ask.group_keys or {}
+  ask.group_keys[lane] = group_key(ask.queue, lane, ask.priority, '') -- what the keys of all its groups begin with
   local many = call('ZCOUNT', waiting_key(ask.queue, lane, ask.priority), '-inf', int(now))
   if many == 0 then return {} end
   local few = many <= limit + SPARE_GROUPS and few_lines(ask, lane, many)
@@ -185,8 +188,9 @@ end
 
 -- All lines an ask may draw from, each with its terms.
 local function lines_of(ask, limit, wide)
-  local lines = {}
+  local lines, waiting, groups = {}, {}, {}
   for _, lane in ipairs(ask.lane and {ask.lane} or LANES) do
+    waiting[lane], groups[lane] = waiting_key(ask.queue, lane, ask.priority), groups_key(ask.queue, lane, ask.priority)
     local plain = (ask.fifo and marked_line or mixed_line)(ask.queue, lane, ask.priority, limit)
     for i = limit + 1, #plain do plain[i] = nil end
     lines[#lines + 1] = {lane = lane, jobs = plain, is_cut = false}
@@ -196,8 +200,7 @@ local function lines_of(ask, limit, wide)
   end
   for _, line in ipairs(lines) do
     line.queue, line.terms = ask.queue, terms_of(ask.limits, ask.queue, line.lane, line.group)
-    line.waiting = waiting_key(ask.queue, line.lane, ask.priority)
-    line.groups = groups_key(ask.queue, line.lane, ask.priority)
+    line.waiting, line.groups = waiting[line.lane], groups[line.lane]
   end
   return lines
 end
