@@ -104,8 +104,8 @@ async def test_slots_of_killed_processes_come_back_by_themselves(nursery: Nurser
     await all_held_by(fleet, *holders)
     heirs = fleet.start(PROCESSES)
     await fleet.ready()
-    ids |= await hold_all(app, gate)
     killed_us = fleet.kill(*holders)
+    ids |= await hold_all(app, gate)  # only now: a holder could still take those that no limit keeps back, and nobody would sweep them
     taken_us = max(run.started_us or 0 for run in await all_held_by(fleet, *heirs))
     print(f"all slots taken again {(taken_us - killed_us) / 1e6:.2f} s after all were killed, with leases of {LEASE_S} s")
     gate.touch()
