@@ -43,6 +43,12 @@ settings.register_profile("long", deadline=None, derandomize=False, print_blob=T
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "normal"))
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """One process more than the machine has processors: many tests do nothing but wait, for a server, a child or the end of a lease."""
+    return (os.cpu_count() or 1) + 1
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """The run's servers end with this process. It hands their folder on to the workers of pytest-xdist, which do nothing here."""
     servers.current_run()

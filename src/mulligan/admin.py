@@ -118,6 +118,8 @@ class Admin:
         signals = Signals(now_us=job.read_at_us)
         settle_id = new_id(self._clock.now_us()) if request_id is None else check_key(request_id, "request_id")
         by = storable_text(by, OPERATOR_CHARS_MAX)
+        if job.status != "failed" and job.settle_id != settle_id:
+            return False  # what it fails of meanwhile is not in this value, and must not be overwritten by it
         change = decide(job, Requeued(by=by), thaw(job.policy, None), signals, self._rng, settle_id=settle_id, worker=by)
         [verdict] = await self._store.settle([change])
         if verdict.applied:

@@ -19,10 +19,16 @@ from mulligan.policy.decide import decide
 from mulligan.policy.error_info import reported
 from mulligan.policy.retry import RetryPolicy
 from mulligan.worker.conditions import Conditions
+from mulligan.worker.receipts import ReceiptBook
+from mulligan.worker.steps import Once, Step, Steps
 
 
-class Lease:
-    """One job claimed by hand. Nothing renews it but `extend`; every call answers False once it is no longer yours."""
+class Lease(Once):
+    """One job claimed by hand. Nothing renews it but `extend`; every call answers False once it is no longer yours.
+
+    Except `once`: its receipt is refused then, with LeaseLost. A store that is away is told at once; what the step returned is kept, and
+    the same call made again stores it without doing the step again.
+    """
 
     def __init__(
         self,
@@ -44,6 +50,7 @@ class Lease:
         self._policy_of = policy_of
         self._rng = rng
         self._clock = clock
+        self._steps: Steps | None = None  # made by the first step
         self._unanswered: tuple[type[Outcome], str] | None = None  # a settle whose verdict never came, and its id
 
     @property
@@ -87,6 +94,11 @@ class Lease:
         lease_us = self._lease_us if seconds is None else seconds_to_us(seconds, "seconds")
         [renewal] = await self._store.renew([Grip(self.job.id, self.job.fence)], lease_us)
         return renewal.held
+
+    def _step(self, name: str) -> Step:
+        if self._steps is None:
+            self._steps = Steps(self.job, ReceiptBook(self._store))
+        return Step(name, self._steps)
 
     async def _settle(self, outcome: Outcome) -> bool:
         now_us = await self._store.now_us()

@@ -34,6 +34,7 @@ PUBLIC = [
     "JobNotFound",
     "JobSignal",
     "Lease",
+    "LeaseLost",
     "Linear",
     "Mulligan",
     "MulliganError",

@@ -166,13 +166,16 @@ def test_a_worker_process_runs_and_stops(url: str, folder: Path) -> None:
 
 @pytest.mark.parametrize("source", [name for name in BACKENDS if name in DURABLE])
 def test_everything_is_copied_from_store_to_store(url: str, source: str, folder: Path) -> None:
-    """Jobs with histories, queues and schedules arrive whole; a repeat copies nothing; work goes on where it is now."""
+    """Jobs with histories and receipts, queues and schedules arrive whole; a repeat copies nothing; work goes on where it is now."""
     (folder / "source").mkdir()
     source_url = url_of(source, folder / "source")
 
     async def fill() -> dict[str, object]:
         async with make_app(source_url) as app:
             await app.enqueue("refused", tags=["t"])
+            [lease] = await app.claim()
+            await lease.once("charge", dict, amount=42)
+            await lease.release()
             await app.enqueue("broken", unique_key="k")
             await app.enqueue("fine", args=[1])
             async with app.worker() as worker:
@@ -192,6 +195,8 @@ def test_everything_is_copied_from_store_to_store(url: str, source: str, folder:
     async def look() -> None:
         async with make_app(url) as app:
             assert {job.id: (await app.get(job.id)).history async for job in app.jobs(status="failed")} == histories
+            [charged] = [own for own in await app.store.receipts(list(histories)) if own]
+            assert [(receipt.name, receipt.value, receipt.fence) for receipt in charged] == [("charge", {"amount": 42}, 1)]
             assert [schedule.name for schedule in await app.schedules()] == ["hourly"]
             assert (await app.status())["default"].paused
             await app.resume("default")

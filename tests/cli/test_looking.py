@@ -14,6 +14,7 @@ import pytest
 
 from mulligan import Mulligan
 from mulligan.cli.job_view import job_view
+from mulligan.core.change import Grip
 from mulligan.core.contract import WorkerInfo
 from mulligan.core.job import Job
 from tests.cli.commands import ended, line_with, started
@@ -183,6 +184,29 @@ def test_what_cannot_be_decoded_is_shown_raw(run: Run, shop: Shop) -> None:
     assert job["payload_error"]
     for command in (["show", job_id], ["why", job_id], ["jobs"], ["jobs", "--json"]):
         assert run(*command).code == 0
+
+
+def test_receipts_are_shown(run: Run, shop: Shop) -> None:
+    """show lists the finished steps with their times and values; a value that somebody has spoilt is shown raw."""
+    job_id = shop.enqueue("fine")
+    assert run("show", job_id, "--json").json["receipts"] == []
+    assert "step" not in run("show", job_id).out
+
+    async def step(app: Mulligan) -> None:
+        [lease] = await app.claim()
+        await lease.once("charge", dict, amount=42)
+        await lease.once("mail", str, EVIL)
+        await app.store.put_receipt(Grip(lease.id, 1), "spoilt", "{")
+
+    shop.do(step)
+    seen = {receipt["name"]: receipt for receipt in run("show", job_id, "--json").json["receipts"]}
+    assert [seen[name]["value"] for name in ("charge", "mail", "spoilt")] == [{"amount": 42}, EVIL, "{"]
+    assert seen["charge"]["fence"] == 1
+    assert datetime.fromisoformat(seen["charge"]["at"]).tzinfo is not None
+    answer = run("show", job_id)
+    [line] = [line for line in answer.out.splitlines() if line.startswith("charge ")]
+    assert '{"amount": 42}' in line
+    assert "\x1b[31m" not in answer.out
 
 
 def test_why_answers_with_sentences_and_facts(run: Run, shop: Shop) -> None:

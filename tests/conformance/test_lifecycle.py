@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from mulligan.core.change import Grip
 from mulligan.core.clock import Clock, ManualClock, SystemClock
 from mulligan.core.contract import Query, Store
 from mulligan.core.errors import IllegalMove
@@ -24,6 +25,8 @@ CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
     "find": lambda store: store.find(Query(), 1),
     "stats": lambda store: store.stats(),
     "prune": lambda store: store.prune("done", 0, 1),
+    "put_receipt": lambda store: store.put_receipt(Grip("x", 1), "step", "1"),
+    "receipts": lambda store: store.receipts(["x"]),
     "set_queue": lambda store: store.set_queue("q", paused=True),
     "queue_states": lambda store: store.queue_states(),
     "put_schedule": lambda store: store.put_schedule(schedule()),

@@ -30,3 +30,14 @@ def proxy(running: Server) -> Iterator[Proxy]:
     """A wire to the server."""
     with Proxy(running.url) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hardly a pause before a broken call is made again: for tests of what the repeat then finds.
+
+    MongoDB's driver looks up only every half second, both to hear that a connection was lost and to ask for the server again.
+    """
+    monkeypatch.setattr("mulligan.stores.network.store.REPEAT_WAIT_S", 0.01)
+    monkeypatch.setattr("pymongo.common.MIN_HEARTBEAT_INTERVAL", 0.01)
+    monkeypatch.setattr("pymongo.network_layer._POLL_TIMEOUT", 0.01)

@@ -20,7 +20,7 @@ LIMITS = (Slots(most=5), Slots(most=1, by_key=True), bucket("all", burst=100), b
 
 
 @pytest.fixture
-async def store(running: Server, proxy: Proxy) -> AsyncIterator[Store]:
+async def store(running: Server, proxy: Proxy, impatient: None) -> AsyncIterator[Store]:
     """A store behind the wire, on the server's own clock, with jobs of three tenants."""
     store = open_store(proxy.url_of(place(running.url)))
     await store.open()

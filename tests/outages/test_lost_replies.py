@@ -15,7 +15,7 @@ from tests.servers import Proxy, Server
 
 
 @pytest.fixture
-async def store(running: Server, proxy: Proxy) -> AsyncIterator[Store]:
+async def store(running: Server, proxy: Proxy, impatient: None) -> AsyncIterator[Store]:
     """A store behind the wire, on the server's own clock."""
     store = open_store(proxy.url_of(place(running.url)))
     await store.open()
@@ -90,6 +90,16 @@ async def test_cancel(store: Store, proxy: Proxy) -> None:
     lost = proxy.drop_reply(names(job.id))
     assert await store.request_cancel([job.id]) == ["cancelled"]
     assert lost.is_set()
+
+
+async def test_put_receipt(store: Store, proxy: Proxy) -> None:
+    """The repeat finds its own receipt, and there is one."""
+    job = await put_and_claim(store)
+    lost = proxy.drop_reply(names(job.id))
+    receipt = await store.put_receipt(grip(job), "charge", "42")
+    assert lost.is_set()
+    assert receipt is not None and (receipt.value, receipt.fence) == (42, 1)
+    assert await store.receipts([job.id]) == [[receipt]]
 
 
 async def test_a_storm_of_lost_replies_over_a_whole_life(store: Store, proxy: Proxy) -> None:

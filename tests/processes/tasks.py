@@ -47,6 +47,20 @@ def make_app(url: str, ledger: Ledger) -> Mulligan:
         return os.getpid()
 
     @app.task
+    async def stepped(ctx: Context, inside: str, behind: str) -> int:
+        async def pay() -> int:
+            ledger.note("PAID", ctx.job.id, ctx.fence, more=ctx.idempotency_key)
+            while not Path(inside).exists():
+                await asyncio.sleep(0.005)
+            return os.getpid()
+
+        payer = await ctx.once("pay", pay)
+        ledger.note("RUN", ctx.job.id, ctx.fence)
+        while not Path(behind).exists():
+            await asyncio.sleep(0.005)
+        return payer
+
+    @app.task
     async def stamped(ctx: Context, sent_ns: int) -> int:
         ledger.note("RUN", ctx.job.id, ctx.fence)
         return time.monotonic_ns() - sent_ns  # this clock is the same for all processes of a machine

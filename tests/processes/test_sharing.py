@@ -53,7 +53,7 @@ def lives(lines: list[Line]) -> dict[str, dict[int, dict[str, Line]]]:
     return found
 
 
-@pytest.mark.parametrize("processes, jobs", [(4, 600), pytest.param(4, 20_000, marks=scale)])
+@pytest.mark.parametrize("processes, jobs", [(4, 200), pytest.param(4, 20_000, marks=scale)])
 async def test_each_job_claimed_three_times_has_one_holder_at_a_time(nursery: Nursery, app: Mulligan, processes: int, jobs: int) -> None:
     """Two claimers in each; released, failed or lapsed at random: fences 1, 2, 3, one holder at a time, stale holders refused."""
     handles = await app.enqueue_many([app.state.quick.job(number) for number in range(jobs)])

@@ -6,7 +6,7 @@ from mulligan.core.clock import ManualClock
 from mulligan.core.job import STATUSES
 from mulligan.core.limits import Slots
 from mulligan.stores.redis import RedisStore
-from tests.builders import ask, bucket, claim, done, failed, fifo, full_state, grouped, new_job, retry
+from tests.builders import ask, bucket, claim, done, failed, fifo, full_state, grip, grouped, new_job, retry
 from tests.redis.keys import command, keys
 
 NOTHING = {"missing_entries": 0, "wrong_entries": 0, "ownerless_keys": 0, "wrong_tallies": 0, "stateless_jobs": 0}
@@ -116,6 +116,19 @@ async def test_a_body_without_a_state_is_shown_as_failed(store: RedisStore) -> N
     assert (await store.repair())["stateless_jobs"] == 1
     [figures] = (await store.stats()).queues
     assert (figures.fresh_ready, figures.failed) == (0, 1)
+
+
+async def test_receipts_of_jobs_that_are_gone_are_removed(store: RedisStore) -> None:
+    """Those of others stay, also where only the body of a job is left."""
+    jobs = [new_job() for _ in range(3)]
+    await store.insert(jobs)
+    for job in (await claim(store)).jobs:
+        await store.put_receipt(grip(job), "charge", "1")
+    await command(store, "DEL", f"{{}}state:{jobs[0].id}", f"{{}}body:{jobs[0].id}")
+    await command(store, "DEL", f"{{}}state:{jobs[1].id}")
+    await store.repair()
+    assert [len(own) for own in await store.receipts([job.id for job in jobs])] == [0, 1, 1]
+    assert await store.repair() == NOTHING
 
 
 async def test_pruned_jobs_leave_no_keys(store: RedisStore) -> None:

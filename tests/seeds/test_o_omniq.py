@@ -221,7 +221,7 @@ def test_o09_enqueue_by_name_or_path_takes_every_option(backend: str, tmp_path: 
         colon = await app.enqueue("tests.seeds.scenes:add", kwargs={"left": 5, "right": 6})
         delayed = await app.enqueue("sum", args=[1, 1], delay=60)
         dated = await app.enqueue("sum", args=[2, 2], eta=(await delayed.job()).created_at + timedelta(seconds=90))
-        every = await app.enqueue("sum", args=[0, 0], interval=300, max_retries=1, name="zero")
+        every = await app.enqueue("sum", args=[0, 0], interval=110, max_retries=1, name="zero")
         job = await named.job()
         assert (job.max_retries, job.timeout, job.task) == (5, 30, "sum")
         async with stage.worker():
@@ -229,7 +229,7 @@ def test_o09_enqueue_by_name_or_path_takes_every_option(backend: str, tmp_path: 
             assert [await handle.result() for handle in (named, dotted, colon, delayed, dated)] == [3, 7, 11, 2, 4]
             started = [(await handle.job()).finished_at for handle in (delayed, dated)]
             assert [round((at - job.created_at).total_seconds(), 1) for at in started if at] == [60, 90]
-            await asyncio.sleep(210)
+            await asyncio.sleep(20)
         [tick] = [one async for one in app.jobs(schedule="zero")]
         assert (tick.result, tick.max_retries, every.name) == (0, 1, "zero")
         for unknown in ("os.system", "tests.conftest.make_store", "subprocess:run"):

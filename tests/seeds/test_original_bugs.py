@@ -97,10 +97,10 @@ def test_a_live_long_job_stolen_because_nothing_renews_it(backend: str, tmp_path
     assert original.claim(1_200)  # runs twice at the same time
 
     async def scene(stage: Stage) -> None:
-        flaky = Flaky(stage, failures=0, lasts_s=1_500, timeout=None)
+        flaky = Flaky(stage, failures=0, lasts_s=150, timeout=None)
         handle = await flaky.task.enqueue()
-        async with stage.worker(lease=600, poll=60, sweep=60), stage.worker(lease=600, poll=60, sweep=60):
-            await asyncio.sleep(1_600)
+        async with stage.worker(lease=60, poll=6, sweep=6), stage.worker(lease=60, poll=6, sweep=6):
+            await asyncio.sleep(160)
         assert len(flaky.starts) == 1
         job = await handle.job()
         assert (job.status, job.fence, job.crashes) == ("done", 1, 0)
@@ -346,17 +346,17 @@ def test_a_storage_error_after_success_recorded_as_a_failure(backend: str, tmp_p
 
 def test_an_interval_schedule_that_shares_a_field_with_the_retry(backend: str, tmp_path: Path) -> None:
     """Original: a retry moves the task's one ETA, so the next occurrence follows from the retry instead of from the schedule."""
-    task = {"eta": 300, "interval": 300}
-    task["eta"] = 300 + 40  # the retry of the first occurrence
+    task = {"eta": 60, "interval": 60}
+    task["eta"] = 60 + 40  # the retry of the first occurrence
     task["eta"] += task["interval"]
-    assert task["eta"] == 640
+    assert task["eta"] == 160
 
     async def scene(stage: Stage) -> None:
         flaky = Flaky(stage, failures=1, name="check", retry=RetryPolicy(backoff=Constant(40), jitter="none"))
-        await stage.app.enqueue("check", interval=300)
+        await stage.app.enqueue("check", interval=60)
         async with stage.worker():
-            await asyncio.sleep(950)
-        assert [round(at_s) for at_s in flaky.starts] == [300, 340, 600, 900]
+            await asyncio.sleep(190)
+        assert [round(at_s) for at_s in flaky.starts] == [60, 100, 120, 180]
 
     play(backend, tmp_path, scene)
 

@@ -27,7 +27,8 @@ SPRING = RetryPolicy.preset("springqueue")
 
 
 def test_p01_a_handler_works_or_raises_and_touches_nothing_else(backend: str, tmp_path: Path) -> None:
-    """A plain function that knows nothing of the queue is retried and recorded, and the context it may ask for cannot write."""
+    """A plain function that knows nothing of the queue is retried and recorded; the context it may ask for writes receipts of its own
+    steps, and nothing else."""
 
     async def scene(stage: Stage) -> None:
         calls: list[str] = []
@@ -45,7 +46,7 @@ def test_p01_a_handler_works_or_raises_and_touches_nothing_else(backend: str, tm
 
     play(backend, tmp_path, scene)
     offered = {name for name in dir(Context) if not name.startswith("_")}
-    assert offered == {"attempt", "cancelled", "deadline", "fence", "idempotency_key", "job", "mark_cancelled", "state"}
+    assert offered == {"attempt", "cancelled", "deadline", "fence", "idempotency_key", "job", "mark_cancelled", "once", "state", "sync"}
 
 
 async def test_p02_one_pure_function_decides(store: Store) -> None:

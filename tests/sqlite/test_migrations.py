@@ -11,7 +11,7 @@ from mulligan.core.errors import SchemaMismatch
 from mulligan.stores.sqlite import Migration, SQLiteStore, migration_sql, pending_migrations
 from mulligan.stores.sqlite.migrations import migrate, missing, schema_version
 from mulligan.stores.sqlite.schema import MIGRATIONS
-from tests.builders import new_job
+from tests.builders import done, grip, new_job, put_and_claim
 from tests.sqlite.children import child
 
 SCHEMA = "SELECT type, name, sql FROM sqlite_master WHERE name LIKE 'mulligan_%' ORDER BY name"
@@ -62,7 +62,9 @@ def test_older_file_is_brought_up_to_date(path: Path) -> None:
     assert migrate(connection, 2, newer) == [newer[-1]]
     assert migrate(connection, 3, newer) == []
     assert connection.execute("SELECT queue, more FROM mulligan_queues").fetchall() == [("q", None)]
-    assert connection.execute("SELECT number, applied_at_us FROM mulligan_migrations").fetchall() == [(1, 1), (2, 2)]
+    assert connection.execute("SELECT number, applied_at_us FROM mulligan_migrations").fetchall() == [
+        (step.number, 1 + (step is newer[-1])) for step in newer
+    ]
     connection.close()
 
 
@@ -111,6 +113,22 @@ def test_released_migrations_are_never_edited() -> None:
     """The first schema is out in the world: whoever changes it must add a step instead."""
     assert [step.number for step in MIGRATIONS] == list(range(1, len(MIGRATIONS) + 1))
     assert MIGRATIONS[0].checksum == "414aec580015e73fae5da71c11997fb0f00324a63d093f84c575b3bb52888e98"
+
+
+async def test_a_file_without_receipts_gets_them(path: Path, clock: ManualClock) -> None:
+    """A job that was held when the file was brought up to date has its steps remembered, and removed with it."""
+    connection = connect(path)
+    migrate(connection, 1, MIGRATIONS[:1])
+    connection.close()
+    assert pending_migrations(path) == [MIGRATIONS[1]]
+    store = SQLiteStore(path, clock=clock)
+    await store.open()
+    job = await put_and_claim(store)
+    assert await store.put_receipt(grip(job), "charge", "42") is not None
+    await store.settle([done(job)])
+    assert await store.prune("done", 0, 10) == 1
+    assert await store._read(lambda t: t.row("SELECT count(*) FROM mulligan_receipts")) == (0,)
+    await store.close()
 
 
 def test_script_gives_the_same_schema(path: Path, tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.writer import GROUP_MAX
 from tests.builders import ask, claim, done, failed, get, new_job, put_and_claim, requeue
 from tests.sqlite.children import child
+from tests.sqlite.tracing import texts_of
 
 PUT = "INSERT INTO mulligan_queues VALUES (?, 0, '', '', 0)"
 
@@ -227,6 +228,18 @@ async def test_reading_connection_cannot_write(store: SQLiteStore) -> None:
     """SQLite itself refuses a write on the connection that is for reading."""
     with pytest.raises(StoreUnavailable, match="readonly"):
         await store._read(put("a"))
+
+
+async def test_no_write_begins_as_a_read(store: SQLiteStore) -> None:
+    """A transaction that reads first and writes then fails at once where another wrote in between, however long it may wait (E28)."""
+
+    async def write(store: SQLiteStore) -> None:
+        job = await put_and_claim(store)
+        await store.settle([done(job)])
+
+    begun = [text for text in await texts_of(store, write) if text.startswith("BEGIN")]
+    assert len(begun) >= 3
+    assert set(begun) == {"BEGIN IMMEDIATE"}
 
 
 async def test_wrong_batch_of_outcomes_is_rejected_as_a_whole(store: SQLiteStore) -> None:

@@ -22,14 +22,19 @@ async def on_both_threads(store: SQLiteStore, work: Callable[[Hop], object]) -> 
     return [await loop.run_in_executor(hop, Outside(partial(work, hop))) for hop in hops]
 
 
-async def statements_of(store: SQLiteStore, call: Call) -> list[str]:
-    """The statements a call executes, with their values."""
+async def texts_of(store: SQLiteStore, call: Call) -> list[str]:
+    """Everything a call has SQLite execute, the beginnings and ends of transactions too."""
     seen: list[str] = []
     await on_both_threads(store, lambda hop: hop.connection.set_trace_callback(seen.append))  # type: ignore[union-attr]
     await call(store)
     await on_both_threads(store, lambda hop: hop.connection.set_trace_callback(None))  # type: ignore[union-attr]
+    return seen
+
+
+async def statements_of(store: SQLiteStore, call: Call) -> list[str]:
+    """The statements a call executes, with their values."""
     # A line that begins with -- is the body of a trigger, which has a plan of its own.
-    return [text for text in seen if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)", text, re.IGNORECASE)]
+    return [text for text in await texts_of(store, call) if re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE)", text, re.IGNORECASE)]
 
 
 async def plan_of(store: SQLiteStore, call: Call) -> list[str]:

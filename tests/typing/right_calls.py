@@ -133,6 +133,27 @@ def blocking() -> None:
     assert_type(app.sync.get("x"), Job)
 
 
+async def pay(amount: int, *, currency: str = "EUR") -> str:
+    return f"{amount} {currency}"
+
+
+def count(name: str) -> int:
+    return len(name)
+
+
+async def steps(ctx: Context, lease: Lease) -> None:
+    """A step keeps the signature of its function, and has the type of its result, awaited or not."""
+    assert_type(await ctx.once("pay", pay, 42, currency="USD"), str)
+    assert_type(await ctx.once("count", count, name="x"), int)
+    assert_type(await lease.once("pay", pay, 42), str)
+    assert_type(ctx.sync.once("count", count, "x"), int)
+    async with ctx.once("pay") as step:
+        assert_type(step.done, bool)
+        step.value = {"paid": True}
+    with ctx.sync.once("pay") as sync_step:
+        assert_type(sync_step.value, Any)
+
+
 async def inline() -> None:
     """A plain call gives what the function gives."""
     await assert_type(async_plain(1), Coroutine[Any, Any, str])

@@ -72,6 +72,17 @@ async def other_forms() -> None:
     plain(5)  # type: ignore[arg-type]
 
 
+async def wrong_steps(ctx: Context) -> None:
+    """Steps hold to the signature of their function, and those in place are entered, not awaited."""
+    await ctx.once("plain", len, 5)  # type: ignore[call-overload]
+    await ctx.once("plain", abs)  # type: ignore[call-overload]
+    await ctx.once(5, len, "x")  # type: ignore[call-overload]
+    ctx.sync.once("plain", len, 5)  # type: ignore[call-overload]
+    await ctx.once("plain")  # type: ignore[misc]
+    text: str = await ctx.once("plain", len, "x")  # type: ignore[call-overload]
+    print(text)
+
+
 async def wrong_results() -> None:
     """A result, and a handle, used as another type."""
     handle = await charge.enqueue(1)

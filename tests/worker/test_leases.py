@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
-from mulligan import Mulligan
+from mulligan import Mulligan, StoreUnavailable
+from mulligan.core.change import Change, Verdict
 from tests.builders import release
 from tests.conftest import url_of
+from tests.faults import FaultyStore
+from tests.seeds.scenes import change_store
 from tests.virtual import Stage, play
 
 
@@ -21,7 +25,7 @@ def test_m10_a_long_job_keeps_its_lease(backend: str, tmp_path: Path) -> None:
         @stage.app.task
         async def long() -> None:
             starts.append(stage.elapsed_s)
-            await asyncio.sleep(300)
+            await asyncio.sleep(60)
 
         handle = await long.enqueue()
         async with stage.worker(lease=10) as one, stage.worker(lease=10):
@@ -30,6 +34,36 @@ def test_m10_a_long_job_keeps_its_lease(backend: str, tmp_path: Path) -> None:
                 await asyncio.sleep(5)
         assert len(starts) == 1
         assert (await handle.job()).fence == 1
+
+    play(backend, tmp_path, scene)
+
+
+def test_an_outcome_that_waits_to_be_written_keeps_its_lease(backend: str, tmp_path: Path) -> None:
+    """Work that is finished is not run again only because the store takes no outcomes for longer than a lease (B2)."""
+
+    async def scene(stage: Stage) -> None:
+        starts: list[float] = []
+        until_s = 60
+
+        class Refusing(FaultyStore):
+            async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
+                if stage.elapsed_s < until_s and any(change.cause == "success" for change in changes):
+                    raise StoreUnavailable("it takes no outcomes now")
+                return await inner.settle(changes)
+
+        @stage.app.task
+        async def work() -> None:
+            starts.append(stage.elapsed_s)
+
+        handle = await work.enqueue()
+        inner = stage.app.store
+        change_store(stage.app, Refusing(inner))
+        async with stage.worker(lease=10), stage.worker(lease=10):
+            while (await handle.job()).status != "done" and stage.elapsed_s < 2 * until_s:
+                await asyncio.sleep(5)
+        assert stage.elapsed_s > until_s
+        assert len(starts) == 1
+        assert (await handle.job()).crashes == 0
 
     play(backend, tmp_path, scene)
 

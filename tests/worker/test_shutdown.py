@@ -142,6 +142,18 @@ def test_a_worker_that_stopped_cleanly_is_no_longer_listed(backend: str, tmp_pat
     play(backend, tmp_path, scene)
 
 
+def test_a_worker_never_has_the_name_of_an_earlier_one(backend: str, tmp_path: Path) -> None:
+    """Leases and ids of outcomes carry it: the same process may run one worker after the other, or two at once."""
+
+    async def scene(stage: Stage) -> None:
+        async with stage.worker() as first, stage.worker() as second:
+            names = {first.name, second.name}
+        async with stage.worker() as third:
+            assert len({*names, third.name}) == 3
+
+    play(backend, tmp_path, scene)
+
+
 async def test_garbage_is_searched_for_less_often_only_while_a_worker_runs(tmp_path: Path) -> None:
     """The first worker raises the threshold and the last one puts it back; a higher one stays, and one of 0 too."""
     before = gc.get_threshold()

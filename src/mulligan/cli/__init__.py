@@ -26,6 +26,7 @@ COMMANDS = {
     "migrate": Lazy("mulligan.cli.migrate:migrate", "Create the store, or bring it up to date."),
     "copy": Lazy("mulligan.cli.copy:copy", "Copy everything from one store to another."),
     "bench": Lazy("mulligan.cli.bench:bench", "Measure how fast it is here."),
+    "torture": Lazy("mulligan.cli.torture:torture", "Kill workers while jobs run, and prove that nothing is lost."),
     "completion": Lazy("mulligan.cli.completion:completion", "Complete commands in the shell with the Tab key."),
 }
 

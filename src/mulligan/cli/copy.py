@@ -1,4 +1,4 @@
-"""`mulligan copy`: carries all jobs, histories and schedules from one store to another."""
+"""`mulligan copy`: carries all jobs, histories, receipts and schedules from one store to another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def copy(ctx: click.Context, source: str, target: str, force: bool, as_json: bool) -> None:
-    """Copy everything from one store to another: jobs with their histories, settings of queues, schedules, breakers.
+    """Copy everything from one store to another: jobs with their histories and receipts, settings of queues, schedules, breakers.
 
     Stop the workers of both first. A job that is in the second store already is left alone there, so that a copy that was interrupted is
     resumed by repeating it. At the end the counts of both stores are compared; exit code 1 if they do not agree.

@@ -1,9 +1,9 @@
-"""Carrying everything from one store to another: jobs with their histories, queues, schedules, notes. Repeating it is harmless."""
+"""Carrying everything from one store to another: jobs with histories and receipts, queues, schedules, notes. Repeating it is harmless."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -12,10 +12,12 @@ from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import FIND_LIMIT_MAX, Query, Stats, Store
 from mulligan.core.errors import IllegalMove
 from mulligan.core.job import Job
+from mulligan.core.receipt import Receipt
 
 SEEN_LATELY_US = 60 * SECOND_US  # a worker that reported itself so recently, and has not said goodbye, is at work
 FIRST_PAGE = 50  # until it is known how large the jobs are
 PORTION_BYTES = 8_000_000  # carried in one write
+Receipts = Mapping[str, Sequence[Receipt]]  # by the id of their job
 COUNTED = ("processing", "done", "failed", "cancelled", "fresh_ready", "fresh_later", "retry_ready", "retry_later")
 
 
@@ -56,8 +58,9 @@ async def copy_store(source: Store, target: Store, told: Callable[[int], None]) 
     while True:
         page = await source.find(Query(), limit, after)
         jobs = [job for job in await source.get([job.id for job in page.jobs]) if job is not None]
-        created = [is_new for part in _portions(jobs) for is_new in await target.restore(part)]
-        limit = _next_limit(jobs)
+        receipts = await _receipts_of(source, jobs)
+        created = [is_new for part in _portions(jobs, receipts) for is_new in await target.restore(part, receipts)]
+        limit = _next_limit(jobs, receipts)
         seen.update(_place(job) for job in jobs)
         copied.update(_place(job) for job, is_new in zip(jobs, created, strict=True) if is_new)
         known = [job for job, is_new in zip(jobs, created, strict=True) if not is_new]
@@ -82,6 +85,12 @@ async def copy_store(source: Store, target: Store, told: Callable[[int], None]) 
     )
 
 
+async def _receipts_of(source: Store, jobs: Sequence[Job]) -> Receipts:
+    """Those of jobs that were ever claimed, which others cannot have."""
+    ids = [job.id for job in jobs if job.fence > 0]
+    return {job_id: own for job_id, own in zip(ids, await source.receipts(ids), strict=True) if own} if ids else {}
+
+
 async def _copy_settings(source: Store, target: Store) -> tuple[int, int, int]:
     """Carries over what the target does not have yet: what was changed there since is as it should be."""
     known = {state.queue for state in await target.queue_states()}
@@ -99,13 +108,13 @@ async def _copy_settings(source: Store, target: Store) -> tuple[int, int, int]:
     return len(states), len(schedules), len(notes)
 
 
-def _portions(jobs: Sequence[Job]) -> Iterator[list[Job]]:
+def _portions(jobs: Sequence[Job], receipts: Receipts) -> Iterator[list[Job]]:
     """The jobs in parts of bounded size, so that one write stays far below a store's time-out, however large the payloads are."""
     part: list[Job] = []
     size = 0
     for job in jobs:
         part.append(job)
-        size += _bytes(job)
+        size += _bytes(job, receipts)
         if size >= PORTION_BYTES:
             yield part
             part, size = [], 0
@@ -113,15 +122,16 @@ def _portions(jobs: Sequence[Job]) -> Iterator[list[Job]]:
         yield part
 
 
-def _next_limit(jobs: Sequence[Job]) -> int:
+def _next_limit(jobs: Sequence[Job], receipts: Receipts) -> int:
     """How many jobs the next page may have, if they are as large as those of the last one."""
-    average = sum(map(_bytes, jobs)) // max(1, len(jobs))
+    average = sum(_bytes(job, receipts) for job in jobs) // max(1, len(jobs))
     return max(1, min(FIND_LIMIT_MAX, PORTION_BYTES // max(1, average)))
 
 
-def _bytes(job: Job) -> int:
+def _bytes(job: Job, receipts: Receipts) -> int:
     texts = sum(len(record.error.traceback or "") + len(record.error.message) for record in job.history if record.error is not None)
-    return len(job.payload) + len(job.policy) + len(job.result_json or "") + texts + 500
+    kept = sum(len(receipt.value_json or "") for receipt in receipts.get(job.id, ()))
+    return len(job.payload) + len(job.policy) + len(job.result_json or "") + texts + kept + 500
 
 
 def count_jobs(stats: Stats) -> int:

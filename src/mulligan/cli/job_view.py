@@ -9,6 +9,7 @@ from mulligan.cli.times import iso
 from mulligan.core.clock import SECOND_US
 from mulligan.core.errors import BadPayload
 from mulligan.core.job import ErrorInfo, HistoryRecord, Job
+from mulligan.core.receipt import Receipt
 from mulligan.policy.retry import thaw
 
 # Where a name of the view differs from the field it shows by more than its unit.
@@ -107,6 +108,15 @@ def record_view(record: HistoryRecord) -> dict[str, Any]:
         "why": record.why,
         "error": error_view(record.error),
     }
+
+
+def receipt_view(receipt: Receipt) -> dict[str, Any]:
+    """One receipt, or its raw text where that cannot be decoded."""
+    try:
+        value = receipt.value
+    except BadPayload:
+        value = receipt.value_json
+    return {"name": receipt.name, "value": value, "fence": receipt.fence, "at": iso(receipt.at_us)}
 
 
 def arguments(job: Job) -> tuple[list[Any] | None, dict[str, Any] | None, str | None]:

@@ -12,11 +12,13 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from mulligan.cli.exits import NO, OK
+from mulligan.cli.health import Health, HealthOptions
 from mulligan.core.clock import system_rng
 from mulligan.core.errors import MulliganError, StoreUnavailable
 
 if TYPE_CHECKING:
     from mulligan.app import Mulligan
+    from mulligan.worker.child_link import ChildLink
     from mulligan.worker.worker import Worker
 
 log = logging.getLogger("mulligan.worker")
@@ -25,22 +27,38 @@ TASKS_SHOWN = 50
 HANDLER_THREADS = "mulligan-handler"  # how the worker names the threads of sync handlers
 IDLE_THREAD_ENDS_S = 0.2
 OPEN_WAIT_MIN_S, OPEN_WAIT_MAX_S = 0.1, 3.0  # below the promise to work within five seconds of the store's return
+ORPHAN_MAX_S = 15.0  # for a child to end after its supervisor, if its loop does not turn
 EXIT_MAX_S = 10.0  # for threads the app has started by itself, and for what it does at exit
 
 
-async def serve(app: Mulligan, settings: dict[str, Any], *, as_json: bool, parent_fd: int | None) -> int:
+async def serve(app: Mulligan, settings: dict[str, Any], *, as_json: bool, health: HealthOptions, link: ChildLink | None = None) -> int:
     """Runs a worker until it is told to stop, or one of its loops has died; the exit code."""
     worker = app.worker(**settings)
     stop = Stop(worker, asyncio.get_running_loop())
-    stop.listen(parent_fd)
+    worker.link = link
+    stop.listen(link)
     code = OK
-    if not await store_answers(app, stop.told):
-        return OK
+    async with Health(health, app.store, stop.told, lambda: (int(worker.is_running), worker.jobs_held)):
+        if not await store_answers(app, stop.told):
+            return OK
+        code = await work(app, worker, stop.told, as_json=as_json)
+    log.info("stopped")
+    if stop.is_orphan:
+        end_with_group()
+    if link is not None:
+        link.leaving()
+    let_nothing_linger(code)
+    return code
+
+
+async def work(app: Mulligan, worker: Worker, told: asyncio.Event, *, as_json: bool) -> int:
+    """Runs the worker on its open app; the exit code."""
+    code = OK
     async with app:
         try:
             await worker.start()
             announce(app, worker, as_json=as_json)
-            if await died_before(worker, stop.told):
+            if await died_before(worker, told):
                 code = NO
             log.info("stopping: no more jobs are claimed, those that run have %g s to finish", worker.settings.grace)
             await worker.stop()
@@ -49,8 +67,6 @@ async def serve(app: Mulligan, settings: dict[str, Any], *, as_json: bool, paren
         except Exception:
             log.exception("a start-up or shutdown hook of the app failed")
             code = NO
-    log.info("stopped")
-    let_nothing_linger(code)
     return code
 
 
@@ -85,17 +101,20 @@ class Stop:
 
     def __init__(self, worker: Worker, loop: asyncio.AbstractEventLoop) -> None:
         self.told = asyncio.Event()
+        self.is_orphan = False
         self._worker = worker
         self._loop = loop
         self._count = 0
 
-    def listen(self, parent_fd: int | None) -> None:
-        """Takes over the signals; with `parent_fd`, the end of that pipe means that the parent is gone."""
+    def listen(self, link: ChildLink | None) -> None:
+        """Takes over the signals; with a `link`, what the supervisor says, and its end."""
         for number in SIGNALS:
             self._loop.add_signal_handler(number, self._on_signal, number)
-        if parent_fd is not None:
-            os.set_blocking(parent_fd, False)
-            self._loop.add_reader(parent_fd, self._on_parent_gone, parent_fd)
+        if link is not None:
+            link.on_stop = self._on_told
+            link.on_gone = self._on_parent_gone
+            link.listen()
+            link.end_with_parent(ORPHAN_MAX_S, end_with_group)
 
     def _on_signal(self, number: int) -> None:
         self._count += 1
@@ -108,10 +127,15 @@ class Stop:
             log.error("told to stop a third time: ending at once; what was held goes back when its lease runs out")
             end_at_once(128 + number)
 
-    def _on_parent_gone(self, parent_fd: int) -> None:
-        self._loop.remove_reader(parent_fd)
-        log.error("the process that started this one is gone; stopping")
+    def _on_told(self, reason: str) -> None:
+        log.info("stopping, since %s", reason)
         self.told.set()
+
+    def _on_parent_gone(self) -> None:
+        log.error("the process that started this one is gone; stopping")
+        self.is_orphan = True
+        self.told.set()
+        self._worker.hurry()  # nobody renews its leases any more
 
 
 def announce(app: Mulligan, worker: Worker, *, as_json: bool) -> None:
@@ -154,9 +178,23 @@ def let_nothing_linger(code: int) -> None:
     last_resort.start()
 
 
+def end_with_group() -> None:
+    """Ends the process of a child whose supervisor is gone, and what its handlers have left behind, as the supervisor would have done."""
+    if os.getpgrp() == os.getpid():
+        flush_output()
+        os.killpg(os.getpid(), signal.SIGKILL)
+    end_at_once(NO)
+
+
 def end_at_once(code: int) -> None:
     """Ends the process without waiting for anything but what is already written."""
+    flush_output()
+    os._exit(code)
+
+
+def flush_output() -> None:
+    """Writes what is still to be written."""
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    os._exit(code)
+        with contextlib.suppress(OSError, ValueError):  # a handler may have closed it
+            stream.flush()

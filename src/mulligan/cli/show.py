@@ -1,4 +1,4 @@
-"""`mulligan show ID`: all fields of one job, and its history."""
+"""`mulligan show ID`: all fields of one job, its receipts and its history."""
 
 from __future__ import annotations
 
@@ -12,27 +12,29 @@ from mulligan.cli.options import common, reading, run
 if TYPE_CHECKING:
     from mulligan.core.job import Job
 
-APART = {"history", "last_error", "policy", "result", "args", "kwargs"}  # fields that are shown in a way of their own
+APART = {"history", "receipts", "last_error", "policy", "result", "args", "kwargs"}  # fields that are shown in a way of their own
 
 
 @click.command()
 @click.argument("job_id", metavar="ID")
 @common
 def show(job_id: str, store: str, as_json: bool) -> None:
-    """Show one job with its history."""
+    """Show one job with its receipts and its history."""
     run(_show(store, as_json, job_id))
 
 
 async def _show(url: str, as_json: bool, job_id: str) -> None:
-    from mulligan.cli.job_view import job_view
+    from mulligan.cli.job_view import job_view, receipt_view
     from mulligan.cli.output import emit
 
     async with reading(url) as app:
         job = await app.get(job_id)
+        [receipts] = await app.store.receipts([job_id])
+    seen = job_view(job) | {"receipts": [receipt_view(receipt) for receipt in receipts]}
     if as_json:
-        emit(job_view(job))
+        emit(seen)
     else:
-        _print(job, job_view(job))
+        _print(job, seen)
 
 
 def _print(job: Job, seen: dict[str, Any]) -> None:
@@ -45,6 +47,11 @@ def _print(job: Job, seen: dict[str, Any]) -> None:
         rows.append(["result", _text(seen["result"])])
     rows.append(["policy", seen["policy"]["explained"]])
     table(("field", "value"), rows)
+    if seen["receipts"]:
+        say()
+        table(
+            ("step", "done at", "fence", "value"), [[one["name"], one["at"], one["fence"], _text(one["value"])] for one in seen["receipts"]]
+        )
     for record in seen["history"]:
         say()
         _print_record(record)

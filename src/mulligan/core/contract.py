@@ -14,12 +14,14 @@ What every store keeps (each line is a test there):
   present version answers it again.
 - restore writes jobs of another store as they were there, with their histories; False for an id that is there already, which stays as
   it is. A live job whose unique key is taken is refused (StoreRejected). Restored jobs are counted by stats like any others.
+- put_receipt writes only under a grip that holds, and answers None otherwise. The first receipt of a name stays: a repeat, also of a
+  later holder, answers what is there. Receipts outlast settling and requeueing, are restored with their job and removed with it.
 - All times come from the store's clock; driver errors surface as StoreError.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal, Protocol
 
 import msgspec
@@ -29,6 +31,7 @@ from mulligan.core.events import Event
 from mulligan.core.figures import Figures
 from mulligan.core.job import Job, Lane, NewJob, Status
 from mulligan.core.limits import Level, Limit
+from mulligan.core.receipt import Receipt
 from mulligan.core.schedule import Schedule, Tick
 
 Order = Literal["run_at", "created_at"]
@@ -250,10 +253,12 @@ class Store(Protocol):
     async def request_cancel(self, ids: Sequence[str]) -> list[CancelAnswer]: ...
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]: ...
-    async def restore(self, jobs: Sequence[Job]) -> list[bool]: ...
+    async def restore(self, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]] = {}) -> list[bool]: ...
     async def find(self, query: Query, limit: int, after: str | None = None) -> Found: ...
     async def stats(self) -> Stats: ...
     async def prune(self, status: Status, older_than_us: int, limit: int) -> int: ...
+    async def put_receipt(self, grip: Grip, name: str, value_json: str | None) -> Receipt | None: ...
+    async def receipts(self, ids: Sequence[str]) -> list[list[Receipt]]: ...
 
     async def set_queue(self, queue: str, *, paused: bool, reason: str = "", by: str = "") -> QueueState: ...
     async def queue_states(self) -> list[QueueState]: ...

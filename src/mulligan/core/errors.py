@@ -13,6 +13,7 @@ MulliganError
 ├── JobFailed             handle.result(): the job ended as failed
 ├── JobCancelled          handle.result(): the job was cancelled
 ├── ResultGone            handle.result(): the job is done, its result is no longer kept
+├── LeaseLost             ctx.once(): this run no longer holds its job, and must stop
 └── StoreError            the store could not do it; .retryable says if a repeat may help
     ├── StoreUnavailable  locked, unreachable or full for now (retryable)
     ├── StoreRejected     the store refuses this write, and will refuse it again
@@ -92,6 +93,10 @@ class JobCancelled(MulliganError):
 
 class ResultGone(MulliganError):
     """The job is done, but its result is no longer kept."""
+
+
+class LeaseLost(MulliganError):
+    """This run no longer holds its job: another may be running it now. Nothing of it is stored any more; let it end."""
 
 
 class StoreError(MulliganError):

@@ -6,8 +6,7 @@ Rows are frozen Job values in one dictionary, and every call is one step under o
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -17,7 +16,6 @@ from mulligan.core.change import Change, Dead, Grip, Verdict, check_writable
 from mulligan.core.choosing import Choice, sooner
 from mulligan.core.clock import SECOND_US, Clock, SystemClock
 from mulligan.core.contract import (
-    FIND_LIMIT_MAX,
     Ask,
     CancelAnswer,
     Claimed,
@@ -32,21 +30,23 @@ from mulligan.core.contract import (
     Stats,
     WorkerInfo,
 )
-from mulligan.core.errors import IllegalMove, StoreRejected, UsageError, shown
+from mulligan.core.errors import IllegalMove
 from mulligan.core.events import STORED_KINDS, Event, EventKind, events_of
-from mulligan.core.job import LIVE, Job, NewJob, Status, first_row
+from mulligan.core.job import Job, NewJob, Status, first_row
 from mulligan.core.limits import Level
+from mulligan.core.receipt import Receipt, check_receipt
 from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.listener import LocalListener, LocalListeners
+from mulligan.stores.memory_claims import Claims
 from mulligan.stores.memory_events import EventLog
 from mulligan.stores.memory_index import Index
 from mulligan.stores.memory_limits import Limits, Notes
 from mulligan.stores.memory_lines import Lines
-from mulligan.stores.memory_rows import claimed, is_held, matches, refusal_of, settled, verdict_on
+from mulligan.stores.memory_receipts import Receipts
+from mulligan.stores.memory_rows import check_limit, check_prunable, claimed, is_held, matches, refusal_of, settled, verdict_on
 from mulligan.stores.memory_schedules import Schedules
 from mulligan.stores.memory_stats import PROMISE, count_queues
 
-CLAIM_MEMORY_US = 3_600 * SECOND_US  # how long a claim_id that took jobs is known
 WORKER_MEMORY_US = 3_600 * SECOND_US  # how long a silent worker is listed
 
 
@@ -60,10 +60,11 @@ class MemoryStore:
         self._opened = False
         self._jobs: dict[str, Job] = {}
         self._index = Index()
-        self._claims: OrderedDict[str, tuple[int, list[str]]] = OrderedDict()  # claim_id: when, which jobs
+        self._claims = Claims()
         self._limits = Limits(self._jobs, self._index)
         self._lines = Lines(self._index, self._limits)
         self._notes = Notes()
+        self._receipts = Receipts()
         self._queues: dict[str, QueueState] = {}
         self._schedules = Schedules()
         self._workers: dict[str, WorkerInfo] = {}
@@ -130,7 +131,7 @@ class MemoryStore:
                 self._limits.take(asks[one.ask], one, ledger)
             self._limits.levels.update(ledger.writes())
             ids = [one.job.id for one in choice.jobs]
-            self._remember_claim(claim_id, ids, now_us)
+            self._claims.remember(claim_id, ids, now_us)
             told = {"held_back": choice.held_back, "turns": turns, "levels": ledger.levels()}
             return self._answer(ids, queues, total, now_us, choice, **told)
 
@@ -140,12 +141,6 @@ class MemoryStore:
             next_due_us = sooner([self._index.next_due_us(queue, now_us) for queue in queues], choice, now_us)
         jobs = [self._read(job_id, now_us) for job_id in ids]
         return Claimed(jobs=jobs, now_us=now_us, next_due_us=next_due_us, **more)
-
-    def _remember_claim(self, claim_id: str, ids: list[str], now_us: int) -> None:
-        while self._claims and next(iter(self._claims.values()))[0] < now_us - CLAIM_MEMORY_US:
-            self._claims.popitem(last=False)  # They are kept in the order of their making.
-        if ids:
-            self._claims[claim_id] = (now_us, ids)
 
     def _holds(self, claim_id: str, job_id: str) -> bool:
         job = self._jobs.get(job_id)
@@ -223,25 +218,22 @@ class MemoryStore:
         with self._step() as now_us:
             return [None if (row := self._jobs.get(job_id)) is None else replace(row, read_at_us=now_us) for job_id in ids]
 
-    async def restore(self, jobs: Sequence[Job]) -> list[bool]:
+    async def restore(self, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]] = {}) -> list[bool]:
         """Writes jobs of another store as they were there; False for an id that is there already."""
         with self._step():
-            new = [job for job in jobs if job.id not in self._jobs]
-            for job in new:
-                if job.status in LIVE and self._index.owner(job.queue, job.unique_key) is not None:
-                    raise StoreRejected(f"job {job.id}: another live job of queue {job.queue} has the unique key {shown(job.unique_key)}")
+            self._index.check_free([job for job in jobs if job.id not in self._jobs])
             answers = []
             for job in jobs:
                 answers.append(job.id not in self._jobs)
                 if answers[-1]:
                     self._put(job)
+                    self._receipts.restore(job.id, receipts.get(job.id, ()))
         self.announce()
         return answers
 
     async def find(self, query: Query, limit: int, after: str | None = None) -> Found:
         """One page of the jobs that match, newest first."""
-        if not 1 <= limit <= FIND_LIMIT_MAX:
-            raise UsageError(f"limit must be between 1 and {FIND_LIMIT_MAX}, not {limit}")
+        check_limit(limit)
         with self._step() as now_us:
             jobs: list[Job] = []
             for job_id in self._index.newest(before=after):
@@ -259,13 +251,24 @@ class MemoryStore:
 
     async def prune(self, status: Status, older_than_us: int, limit: int) -> int:
         """Removes jobs that came to rest long enough ago, oldest first; returns how many."""
-        if status in LIVE:
-            raise UsageError(f"only done, failed or cancelled jobs can be pruned, not {status} ones")
+        check_prunable(status)
         with self._step() as now_us:
             ids = self._index.finished(status, now_us - older_than_us, limit)
             for job_id in ids:
                 self._index.put(self._jobs.pop(job_id), None)
+                self._receipts.remove(job_id)
             return len(ids)
+
+    async def put_receipt(self, grip: Grip, name: str, value_json: str | None) -> Receipt | None:
+        """Stores the receipt of a step, or finds the one that is there; None if the grip does not hold."""
+        check_receipt(name, value_json)
+        with self._step() as now_us:
+            return self._receipts.put(self._jobs.get(grip.job_id), grip, name, value_json, now_us)
+
+    async def receipts(self, ids: Sequence[str]) -> list[list[Receipt]]:
+        """The receipts of each job, in the order in which they were stored."""
+        with self._step():
+            return [self._receipts.of(job_id) for job_id in ids]
 
     def _put(self, row: Job) -> None:
         """The only way a row is written."""

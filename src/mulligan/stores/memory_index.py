@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Generic, TypeVar
 
 from mulligan.core.choosing import Waiting
 from mulligan.core.contract import DEPTH_MAX, Order, Pulse
+from mulligan.core.errors import StoreRejected, shown
 from mulligan.core.groups import behind, tenant_of
 from mulligan.core.job import LIVE, Job, Lane
 from mulligan.core.ring import Arc, Bounds, Place, Visits, Walk
@@ -244,6 +245,12 @@ class Index:
     def owner(self, queue: str, unique_key: str | None) -> str | None:
         """The live job that owns a unique key."""
         return None if unique_key is None else self._owners.get((queue, unique_key))
+
+    def check_free(self, jobs: Iterable[Job]) -> None:
+        """StoreRejected if one of them is alive and its unique key has an owner."""
+        for job in jobs:
+            if job.status in LIVE and self.owner(job.queue, job.unique_key) is not None:
+                raise StoreRejected(f"job {job.id}: another live job of queue {job.queue} has the unique key {shown(job.unique_key)}")
 
     def without_group(self, place: Place, order: Order, now_us: int, most: int) -> list[Waiting]:
         """The first due jobs of a line that have no group."""

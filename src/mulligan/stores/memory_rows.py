@@ -5,8 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from mulligan.core.change import Change, Dead, Lapsed, Verdict
-from mulligan.core.contract import Query
-from mulligan.core.job import HISTORY_MAX, Job
+from mulligan.core.contract import FIND_LIMIT_MAX, Query
+from mulligan.core.errors import UsageError
+from mulligan.core.job import HISTORY_MAX, LIVE, Job, Status
 
 
 def claimed(row: Job, claim_id: str, owner: str, now_us: int, lease_us: int) -> Job:
@@ -104,3 +105,15 @@ def matches(row: Job, query: Query) -> bool:
         and (query.schedule is None or row.schedule == query.schedule)
         and (query.tag is None or query.tag in row.tags)
     )
+
+
+def check_limit(limit: int) -> None:
+    """UsageError unless a page may be so long."""
+    if not 1 <= limit <= FIND_LIMIT_MAX:
+        raise UsageError(f"limit must be between 1 and {FIND_LIMIT_MAX}, not {limit}")
+
+
+def check_prunable(status: Status) -> None:
+    """UsageError if jobs of this status are alive."""
+    if status in LIVE:
+        raise UsageError(f"only done, failed or cancelled jobs can be pruned, not {status} ones")

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mulligan.core.clock import us_to_datetime
 from mulligan.core.job import Job
+from mulligan.worker.steps import Once, Step, Steps
+from mulligan.worker.sync_steps import SyncOnce
+
+if TYPE_CHECKING:
+    from mulligan.worker.receipts import ReceiptBook
 
 
-class Context:
+class Context(Once):
     """One execution of one job. Made by the worker, handed to the handler and to middleware."""
 
-    __slots__ = ("_cancelled", "_deadline_us", "job", "state")
+    __slots__ = ("_book", "_cancelled", "_deadline_us", "_steps", "job", "state")
 
-    def __init__(self, job: Job, state: Any, deadline_us: int | None = None) -> None:
+    def __init__(self, job: Job, state: Any, deadline_us: int | None = None, book: ReceiptBook | None = None) -> None:
         self.job = job
         self.state = state  # what start-up hooks put on app.state
+        self._book = book  # where receipts are kept; None: in a call without a queue, which keeps none
         self._deadline_us = deadline_us
         self._cancelled = False
+        self._steps: Steps | None = None  # made by the first step
 
     @property
     def fence(self) -> int:
@@ -48,3 +55,20 @@ class Context:
     def mark_cancelled(self) -> None:
         """Called by the worker when the run should stop."""
         self._cancelled = True
+        if self._steps is not None:
+            self._steps.stop()
+
+    @property
+    def sync(self) -> SyncOnce:
+        """`once` for sync handlers; blocks their thread."""
+        return SyncOnce(self._book, self._own_steps, lambda: self._cancelled)
+
+    def _own_steps(self) -> Steps:
+        """The steps of this run; on the worker's loop only."""
+        assert self._book is not None
+        if self._steps is None:
+            self._steps = Steps(self.job, self._book)
+        return self._steps
+
+    def _step(self, name: str) -> Step:
+        return Step(name, None if self._book is None else self._own_steps())

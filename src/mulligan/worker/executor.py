@@ -92,6 +92,7 @@ class Executor:
         self._settle_numbers = itertools.count(1)  # with the worker's name, which is never reused, an id of its own for each change
         self._timer: asyncio.TimerHandle | None = None
         self._loop_time: Callable[[], float] = float  # the loop is known when there are jobs
+        self.new_run: Callable[[Job, float], Run] = Run
         self.running = 0  # jobs in a slot that the committer has not accepted yet
         self.busy = 0  # slots taken: running, or held through a short backoff
         self.accepted = 0  # outcomes handed over so far, for the fetcher's sense of pace
@@ -107,11 +108,11 @@ class Executor:
         """Free slots that no claimed job waits for."""
         return self._concurrency - self.busy - len(self._ready)
 
-    def accept(self, jobs: Sequence[Job]) -> None:
-        """Takes claimed jobs, in the order in which they shall start."""
+    def accept(self, jobs: Sequence[Job], held_until_s: float = float("inf")) -> None:
+        """Takes claimed jobs, in the order in which they shall start; until when their leases hold at least, on the loop's clock."""
         self._loop_time = loop_time()
         for job in jobs:
-            run = Run(job)
+            run = self.new_run(job, held_until_s)
             self._holdings.add(run)
             self._ready.append(run)
         self._wake_slot()
@@ -253,6 +254,8 @@ class Executor:
         task = self._registry.get(job.task)
         if run.stop is not None:
             return _stopped_before_start(run.stop)
+        if not run.is_sure(self._loop_time()):  # a slow answer, a pause: it may be another's by now, or even done
+            return Released("its lease may have run out before it could start")
         if task is None:
             if len(self.unknown_tasks) < UNKNOWN_TASKS_MAX:
                 self.unknown_tasks.add(job.task)
@@ -265,7 +268,7 @@ class Executor:
         run.started_at_us = now_us
         self._flow.started(job, now_us)
         if self._performer.needs_context(task):
-            run.context = Context(job, self._state, None if job.timeout_us is None else now_us + job.timeout_us)
+            run.context = Context(job, self._state, None if job.timeout_us is None else now_us + job.timeout_us, self._performer.book)
         if job.lane == "retry":
             detail = {"is_retry": True, "waited_s": max(0, now_us - job.due_us) / SECOND_US}
             event = Event(kind="PROCESSING", at_us=now_us, job_id=job.id, queue=job.queue, task=job.task, worker=self._worker,
@@ -281,15 +284,15 @@ class Executor:
     async def _perform(self, run: Run, task: TaskDef) -> Outcome | None:
         """Runs the handler and says what came of it. Nothing a handler does may escape from here."""
         assert run.slot is not None
-        run.in_handler = True
+        run.begin()
         try:
             value = await self._performer.call(task, run.job, run.context)
         except GeneratorExit:
             raise
         except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
-            run.in_handler = False
+            run.end()
             return self._after_error(run, error)
-        run.in_handler = False
+        run.end()
         if run.stop is not None:
             run.slot.uncancel()  # it was told to stop, and ended by itself
         if run.stop == "lost":

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Sequence
+from typing import TYPE_CHECKING
 
 from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import Ask, Claimed, Listener, Near, Store
@@ -28,8 +29,12 @@ from mulligan.worker.conditions import Conditions
 from mulligan.worker.executor import Executor
 from mulligan.worker.health import StoreHealth
 from mulligan.worker.rounds import Rounds
+from mulligan.worker.run import SURE_OF_LEASE
 from mulligan.worker.settings import WorkerSettings
 from mulligan.worker.store_time import StoreTime
+
+if TYPE_CHECKING:
+    from mulligan.worker.child_link import ChildLink
 
 log = logging.getLogger("mulligan.fetcher")
 AHEAD_CLAIMS = 4  # reach so many lengths of a claim ahead: half of it is under way in one claim while the other half is worked on
@@ -70,17 +75,20 @@ class Fetcher:
         self._writes = 0
         self._writes_seen = 0  # as many as there were when the last claim was sent
         self._listener: Listener | None = None
+        self._held_until_s = 0.0  # how long the leases of the last claim hold at least, on the loop's clock
         self._claim_s = 0.0  # running average of a claim's length
         self._ahead = 0
         self._asks: Sequence[Ask] = ()  # of the last claim
         self._rounds = Rounds()
         self._fruitless = 0  # claims in a row that got nothing because limits held everything back
         self._stopping = False
+        self._backing_off = False  # the store does not answer, and it waits before it asks again
         self._task: asyncio.Task[None] | None = None
         self.asleep = False  # waiting for work: nothing was due at the last look
         self.is_claiming = False
         self.taken = 0  # jobs that its claims have brought
         self.on_empty: Callable[[], None] = lambda: None  # told before each sleep
+        self.link: ChildLink | None = None  # to a supervisor, which is told of every claim
 
     def progress(self) -> None:
         """Something changed in the executor: there may be room now."""
@@ -98,7 +106,7 @@ class Fetcher:
         """Ends the loop: at once while it waits, after its answer while a claim is under way, so that no claimed job is forgotten."""
         self._stopping = True
         self.progress()
-        if self.asleep and self._task is not None:
+        if (self.asleep or self._backing_off) and self._task is not None:
             self._task.cancel()
 
     async def run(self) -> None:
@@ -119,7 +127,7 @@ class Fetcher:
                     return
                 self.taken += len(claimed.jobs)
                 if claimed.jobs:
-                    self._start(claimed)
+                    await self._start(claimed)
                 elif not claimed.held_back and not self._executor.waiting:
                     self._flow.ran_dry()
                 if len(claimed.jobs) < wanted and not self._stopping:
@@ -142,9 +150,17 @@ class Fetcher:
         claim_id = new_id(self._time.now_us())
         began_s, began_with = loop.time(), self._executor.accepted
         self._writes_seen = self._writes
+        if self.link is not None:
+            self._backing_off = True
+            await self.link.kept()
+            self._backing_off = False
+            await self.link.claiming(claim_id)
         while True:
+            self._backing_off = False
             try:
                 asks = self._planner.asks(wanted)
+                # A repeated claim gives no new lease, so it counts from the first time it was sent.
+                self._held_until_s = began_s + self._settings.lease * SURE_OF_LEASE
                 claimed = await self._near.claim(claim_id, self._worker, asks, wanted, self._settings.lease_us)
                 self._conditions.learn(asks, claimed)
                 self._asks = asks
@@ -155,6 +171,7 @@ class Fetcher:
                     log.error("claiming failed: %s", error)
                 if self._stopping:
                     return None  # what an unheard answer may have claimed goes back when its lease runs out
+                self._backing_off = True
                 await self._health.failed(error)
         self._health.ok()
         self._time.set(claimed.now_us)
@@ -171,10 +188,12 @@ class Fetcher:
         pace = finished / took_s
         self._ahead = min(self._settings.ahead, int(AHEAD_CLAIMS * pace * self._claim_s))
 
-    def _start(self, claimed: Claimed) -> None:
+    async def _start(self, claimed: Claimed) -> None:
         jobs = self._planner.interleave(claimed.jobs, claimed.held_back)
         self._tell_claimed(jobs, claimed.now_us)
-        self._executor.accept(jobs)
+        if self.link is not None:
+            jobs = await self.link.take(jobs[0].claim_id or "", jobs)
+        self._executor.accept(jobs, self._held_until_s)
 
     def _tell_claimed(self, jobs: list[Job], now_us: int) -> None:
         batch = {"jobs": len(jobs), "claim_id": jobs[0].claim_id}

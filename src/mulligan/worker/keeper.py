@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from mulligan.core.contract import Renewal, Store, WorkerInfo
 from mulligan.core.errors import StoreError
-from mulligan.worker.run import Holdings
+from mulligan.worker.run import SURE_OF_LEASE, Holdings
 
 log = logging.getLogger("mulligan.keeper")
 RENEWALS_PER_LEASE = 3
@@ -33,6 +34,7 @@ class Keeper:
         describe: Callable[[], WorkerInfo],
         answers: Callable[[Sequence[Renewal]], None],
         ended: Callable[[], bool] = lambda: False,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._holdings = holdings
@@ -40,6 +42,8 @@ class Keeper:
         self._pause_s = min(lease_s / RENEWALS_PER_LEASE, BEAT_MAX_S)
         self._describe = describe
         self._answers = answers
+        self._now_s = now_s  # the clock of the loop it keeps leases for
+        self._sure_s = lease_s * SURE_OF_LEASE
         self._ended = ended  # whether the loop it keeps leases for is closed: then nobody works on them any more
 
     async def run(self) -> None:
@@ -59,7 +63,12 @@ class Keeper:
 
     async def renew(self) -> None:
         """One round."""
+        until_s = self._now_s() + self._sure_s
         renewals = await self._store.renew(self._holdings.grips(), self._lease_us, self._describe())
+        for renewal in renewals:
+            run = self._holdings.find(renewal.job_id, renewal.fence) if renewal.held else None
+            if run is not None:
+                run.held_until_s = until_s
         told = [renewal for renewal in renewals if not renewal.held or renewal.cancel_requested]
         if told:
             self._answers(told)

@@ -15,6 +15,7 @@ from mulligan.core.codec import decode_payload
 from mulligan.core.errors import BadPayload
 from mulligan.core.job import Job
 from mulligan.worker.context import Context
+from mulligan.worker.receipts import ReceiptBook
 from mulligan.worker.registry import TaskDef
 from mulligan.worker.threads import InterruptibleCall, JobInterrupted
 
@@ -62,9 +63,17 @@ def in_own_context(handler: Coroutine[Any, Any, Any], context: contextvars.Conte
 class Performer:
     """Turns a task and a job's context into the call of the user's code."""
 
-    def __init__(self, middleware: Sequence[Middleware], threads_max: int) -> None:
+    def __init__(
+        self,
+        middleware: Sequence[Middleware],
+        threads_max: int,
+        thread_stop_s: float | None = THREAD_STOP_S,
+        book: ReceiptBook | None = None,
+    ) -> None:
+        self.book = book  # where handlers keep receipts
         self._middleware = tuple(reversed(middleware))
         self._threads_max = threads_max
+        self._thread_stop_s = thread_stop_s  # None: a thread is never given up, since a supervisor ends the process instead
         self._threads = self._new_threads()
 
     def _new_threads(self) -> ThreadPoolExecutor:
@@ -110,7 +119,7 @@ class Performer:
             return await asyncio.shield(future)
         except asyncio.CancelledError:
             call.interrupt()
-            await asyncio.wait({future}, timeout=THREAD_STOP_S)
+            await asyncio.wait({future}, timeout=self._thread_stop_s)
             if not future.done():
                 future.add_done_callback(_forget_outcome)
                 log.warning("the thread of %s %s does not stop; it keeps running unwatched", job.task, job.id)

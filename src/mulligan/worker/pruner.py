@@ -9,6 +9,7 @@ from mulligan.worker.settings import WorkerSettings
 
 PRUNE_BATCH_MAX = 1_000
 PRUNE_EVERY_S = 60.0
+PRUNE_LEAST_S = 1.0
 
 
 class Pruner:
@@ -22,6 +23,9 @@ class Pruner:
             ("cancelled", settings.keep_cancelled),
         ]
         self._ages_us: list[tuple[Status, int]] = [(status, round(keep * SECOND_US)) for status, keep in kept if keep is not None]
+        shortest_s = min((keep for _, keep in kept if keep is not None), default=PRUNE_EVERY_S)
+        # Half of a short retention, so that at most half as much again is kept as was asked for.
+        self.every_s = min(max(shortest_s / 2, PRUNE_LEAST_S), PRUNE_EVERY_S)
 
     async def prune(self) -> int:
         """Removes what is too old; returns how many jobs went."""

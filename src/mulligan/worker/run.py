@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from mulligan.core.change import Grip
@@ -13,14 +13,17 @@ from mulligan.worker.context import Context
 # Why a run was told to stop. "lost": another holder has it now, so its outcome must not be written.
 StopReason = Literal["timeout", "cancel", "lost", "shutdown"]
 
+SURE_OF_LEASE = 0.9  # how much of a lease a holder counts on: its clock may run a little slower than the store's
+
 
 class Run:
     """A claimed job from the claim's answer to the store's verdict."""
 
-    __slots__ = ("context", "deadline", "grip", "holds_slot", "in_handler", "job", "slot", "started_at_us", "stop")
+    __slots__ = ("context", "deadline", "grip", "held_until_s", "holds_slot", "in_handler", "job", "slot", "started_at_us", "stop")
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, held_until_s: float = float("inf")) -> None:
         self.job = job
+        self.held_until_s = held_until_s  # on the loop's clock, counted from before the claim or its last renewal was sent
         self.grip = (job.id, job.fence)
         self.started_at_us: int | None = None  # None: not started yet
         self.deadline: float | None = None  # on the loop's clock
@@ -29,6 +32,18 @@ class Run:
         self.in_handler = False
         self.holds_slot = False  # its slot stays empty until its retry is due
         self.stop: StopReason | None = None
+
+    def is_sure(self, now_s: float) -> bool:
+        """Whether its lease still holds, as far as this process can be sure of it."""
+        return now_s < self.held_until_s
+
+    def begin(self) -> None:
+        """Its handler is going to be called."""
+        self.in_handler = True
+
+    def end(self) -> None:
+        """Its handler has ended, in whatever way."""
+        self.in_handler = False
 
 
 class Holdings:
@@ -39,6 +54,7 @@ class Holdings:
 
     def __init__(self) -> None:
         self._runs: dict[tuple[str, int], Run] = {}
+        self.on_drop: Callable[[tuple[str, int]], None] | None = None  # a supervisor is told of what is no longer held
 
     def __len__(self) -> int:
         return len(self._runs)
@@ -48,6 +64,8 @@ class Holdings:
 
     def drop(self, run: Run) -> None:
         self._runs.pop(run.grip, None)
+        if self.on_drop is not None:
+            self.on_drop(run.grip)
 
     def find(self, job_id: str, fence: int) -> Run | None:
         return self._runs.get((job_id, fence))

@@ -15,7 +15,7 @@ import socket
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -31,15 +31,21 @@ from mulligan.worker.executor import Executor
 from mulligan.worker.fetcher import Fetcher
 from mulligan.worker.health import StoreHealth
 from mulligan.worker.keeper import Keeper, KeeperThread
-from mulligan.worker.perform import Performer
+from mulligan.worker.perform import THREAD_STOP_S, Performer
 from mulligan.worker.policies import Policies
-from mulligan.worker.pruner import PRUNE_EVERY_S, Pruner
+from mulligan.worker.pruner import Pruner
+from mulligan.worker.receipts import LostLeases, ReceiptBook
 from mulligan.worker.run import Holdings
 from mulligan.worker.scheduler import Scheduler
 from mulligan.worker.settings import WorkerSettings, worker_name
-from mulligan.worker.store_time import StoreTime
+from mulligan.worker.side_loop import repeat
+from mulligan.worker.store_time import StoreTime, loop_time
 from mulligan.worker.sweeper import Sweeper
 from mulligan.worker.switching import GC_EVERY, THREAD_TURNS
+
+if TYPE_CHECKING:
+    from mulligan.worker.child_link import ChildLink, Reporter
+    from mulligan.worker.solo import Feeder
 
 log = logging.getLogger("mulligan.worker")
 STOP_MARGIN_S = 6.0  # for handlers to obey the last cancellation; a little more than a thread gets
@@ -63,6 +69,7 @@ class Worker:
         self._hurry = asyncio.Event()  # set when stopping must not wait any longer
         self._dead = asyncio.Event()  # set when a loop has died of a bug
         self._near: Near | None = None
+        self.link: ChildLink | None = None  # set before the start where a supervisor renews the leases
         self._started_at_us = 0
         self._running = False
         self.name = ""
@@ -119,11 +126,13 @@ class Worker:
         )
         self._conditions.take_stock()  # so that its first report has its limits
         self._health = StoreHealth(self._bus, self.name, self._rng, self._time.now_us)
+        self._lost = LostLeases(self._holdings, self._bus, self._time.now_us, self.name)
+        book = ReceiptBook(self._store, self._health, self._lost)
         self.executor = Executor(
             concurrency=settings.concurrency,
             registry=kit.registry,
             policies=self._policies,
-            performer=Performer(kit.middleware, settings.concurrency),
+            performer=Performer(kit.middleware, settings.concurrency, THREAD_STOP_S if self.link is None else None, book),
             holdings=self._holdings,
             bus=self._bus,
             time=self._time,
@@ -145,13 +154,23 @@ class Worker:
             written=self._on_written,
             unstorable=self.executor.unstorable,
         )
-        self._fetcher = Fetcher(
+        self._fetcher: Fetcher | Feeder = Fetcher(
             self._store, near, self.executor, self._conditions, self._bus, self._health, self._time, settings, self.name
         )
+        self._fetcher.link = self.link
+        self._keeper: Keeper | Reporter = Keeper(
+            self._store, self._holdings, settings.lease, self._describe, self._on_renewals, self._loop.is_closed, loop_time()
+        )
+        self._keeper_thread = KeeperThread(self._keeper) if settings.keeper_thread and self.link is None else None
+        if self.link is not None:
+            self.executor.new_run = self.link.new_run
+            self._holdings.on_drop = self.link.drop
+            self.link.on_answers = self._apply_renewals
+            self._keeper = self.link.reporter(settings.lease, self._describe)
+            self._fetcher = self.link.feeder(self.executor, self._time) or self._fetcher
+            self.link.begin(self.name, self._policies)
         self._fetcher.on_empty = self._on_progress
         self._conditions.changed = self._fetcher.written  # what was held back may not be any more
-        self._keeper = Keeper(self._store, self._holdings, settings.lease, self._describe, self._on_renewals, self._loop.is_closed)
-        self._keeper_thread = KeeperThread(self._keeper) if settings.keeper_thread else None
         self._sweeper = Sweeper(self._store, self._policies, self._bus, self._rng, self.name, self._conditions)
         self._scheduler = Scheduler(self._store, self._bus)
         self._pruner = Pruner(self._store, settings)
@@ -182,21 +201,8 @@ class Worker:
             self._quiet.set()
             self._last_stop = asyncio.create_task(self.stop())  # else its leases would be renewed for ever
 
-    async def _repeat(self, step: Callable[[], Awaitable[float]]) -> None:
-        """A side loop: a step, then the pause it asks for. An error is logged and the loop goes on."""
-        while True:
-            try:
-                pause_s = await step()
-            except StoreError as error:
-                if not error.retryable:
-                    log.error("%s", error)
-                await self._health.failed(error)
-                continue
-            except Exception:
-                log.exception("a side loop of the worker failed; it goes on")
-                pause_s = self.settings.poll
-            # A little chance keeps the loops of many workers from marching in step.
-            await asyncio.sleep(pause_s * self._rng.uniform(0.9, 1.0))
+    def _repeat(self, step: Callable[[], Awaitable[float]]) -> Coroutine[Any, Any, None]:
+        return repeat(step, self._health, self._rng, self.settings.poll)
 
     async def _sweep(self) -> float:
         await self._sweeper.sweep()
@@ -204,7 +210,7 @@ class Worker:
 
     async def _prune(self) -> float:
         await self._pruner.prune()
-        return PRUNE_EVERY_S
+        return self._pruner.every_s
 
     # --- what the loops tell ---------------------------------------------------------------------------------------
 
@@ -231,11 +237,7 @@ class Worker:
                 self.executor.stop_run(run, "cancel")
             elif run.stop != "lost" and (run.in_handler or run.started_at_us is None):  # else its own verdict will tell
                 self.executor.stop_run(run, "lost")
-                job = run.job
-                self._bus.publish([
-                    Event(kind="LEASE_LOST", at_us=self._time.now_us(), job_id=job.id, queue=job.queue, task=job.task, worker=self.name,
-                          fence=job.fence, attempt=job.attempts, detail={"reason": "the renewal was refused"})
-                ])  # fmt: skip
+                self._lost.tell(run.job, "the renewal was refused")
 
     def _describe(self) -> WorkerInfo:
         report = self._conditions.report
@@ -284,6 +286,21 @@ class Worker:
                 if not (has_work or self._holdings or fetcher.is_claiming or fetcher.taken > taken):
                     return
             await self._quiet.wait()
+
+    @property
+    def equipment(self) -> Equipment:
+        """What its app has lent it."""
+        return self._kit
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it has started and was not told to stop."""
+        return self._running and self._stopping is None
+
+    @property
+    def jobs_held(self) -> int:
+        """Claimed jobs that have no verdict yet."""
+        return len(self._holdings) if self._running else 0
 
     @property
     def queue_names(self) -> list[str]:

@@ -10,7 +10,7 @@ from mulligan.core.contract import FIND_LIMIT_MAX, Found, Query
 from mulligan.core.errors import UsageError
 from mulligan.core.job import LIVE, Job, Status
 from mulligan.stores.mongo.database import Database, Doc
-from mulligan.stores.mongo.rows import WITHOUT_HISTORY, history_of, shown
+from mulligan.stores.mongo.rows import WITHOUT_HISTORY, WITHOUT_RECEIPTS, history_of, shown
 from mulligan.stores.mongo.schema import ANY_TEXT, ANY_TIME, DUE, FIFO, LEASE, REST, SCHEDULE, TURN_DUE, rest_of
 
 # So many of the newest jobs are looked at before an index is gone through: most often the wanted ones are among them.
@@ -21,7 +21,7 @@ _AFTER_ALL = "\U0010ffff"  # sorts behind every id
 async def get(database: Database, ids: Sequence[str]) -> list[Job | None]:
     """The jobs with their histories, in the order of the ids; None where there is no such job."""
     now_us = await database.now_us()
-    docs = await database.docs(database.seen_jobs, {"_id": {"$in": list(dict.fromkeys(ids))}})
+    docs = await database.docs(database.seen_jobs, {"_id": {"$in": list(dict.fromkeys(ids))}}, WITHOUT_RECEIPTS)
     jobs = {doc["_id"]: msgspec.structs.replace(job, history=history_of(doc)) for doc, job in zip(docs, shown(docs, now_us), strict=True)}
     return [jobs.get(job_id) for job_id in ids]
 

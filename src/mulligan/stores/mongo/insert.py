@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from pymongo.errors import BulkWriteError
 
 from mulligan.core.contract import Inserted
 from mulligan.core.errors import StoreRejected, StoreUnavailable
 from mulligan.core.job import Job, NewJob, first_row
+from mulligan.core.receipt import Receipt
 from mulligan.stores.mongo.database import Database, Doc
 from mulligan.stores.mongo.groups import note_groups
+from mulligan.stores.mongo.receipts import documents_of
 from mulligan.stores.mongo.rows import document_of
 from mulligan.stores.mongo.schema import live_key_of
 
@@ -74,20 +76,21 @@ async def _explained(database: Database, jobs: Sequence[NewJob]) -> list[str | N
     ]
 
 
-async def restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
+async def restore(database: Database, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]]) -> list[bool]:
     """Writes whole jobs as they are; False for an id that is there already."""
     await note_groups(database, jobs)
     answers: list[bool] = []
     for at in range(0, len(jobs), _JOBS_MAX):
-        answers += await _restore(database, jobs[at : at + _JOBS_MAX])
+        answers += await _restore(database, jobs[at : at + _JOBS_MAX], receipts)
     return answers
 
 
-async def _restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
+async def _restore(database: Database, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]]) -> list[bool]:
     known = {doc["_id"] for doc in await database.jobs.find({"_id": {"$in": [job.id for job in jobs]}}, {"_id": 1}).to_list()}
     new = [place for place, job in enumerate(jobs) if job.id not in known]
     answers = [place in set(new) for place in range(len(jobs))]
-    refused = [new[place] for place in await write_new(database, [document_of(jobs[place]) for place in new])] if new else []
+    docs = [_whole_document(jobs[place], receipts.get(jobs[place].id, ())) for place in new]
+    refused = [new[place] for place in await write_new(database, docs)] if new else []
     if refused:
         there = {
             doc["_id"] for doc in await database.jobs.find({"_id": {"$in": [jobs[place].id for place in refused]}}, {"_id": 1}).to_list()
@@ -102,3 +105,7 @@ async def _restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
     if not all(answers):
         await database.confirm()  # what was found there may not have reached the majority yet
     return answers
+
+
+def _whole_document(job: Job, receipts: Sequence[Receipt]) -> Doc:
+    return document_of(job) | ({"receipts": documents_of(receipts)} if receipts else {})

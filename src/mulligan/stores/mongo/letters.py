@@ -13,6 +13,7 @@ import msgspec
 from pymongo import ReplaceOne, UpdateOne
 
 from mulligan.stores.mongo.database import Database, Doc
+from mulligan.stores.mongo.rows import WITHOUT_RECEIPTS
 from mulligan.stores.mongo.schema import LETTER
 
 LETTERS_MAX = 500  # copied at a time
@@ -26,7 +27,7 @@ async def copy_letters(database: Database) -> int:
     """Makes the copies that are due; how many."""
     if database.letters is None:
         return 0
-    due = await database.jobs.find({"letter_due": True}, hint=LETTER).limit(LETTERS_MAX).to_list()
+    due = await database.jobs.find({"letter_due": True}, WITHOUT_RECEIPTS, hint=LETTER).limit(LETTERS_MAX).to_list()
     if not due:
         return 0
     await database.letters.bulk_write([_letter_write(doc) for doc in due], ordered=False)

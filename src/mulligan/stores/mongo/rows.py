@@ -23,7 +23,8 @@ from mulligan.stores.mongo.schema import live_key_of, rest_of, waiting_place
 
 UNDECODABLE = "Undecodable"
 COLUMNS: tuple[str, ...] = tuple(name for name in Job.__struct_fields__ if name not in ("read_at_us", "history"))
-WITHOUT_HISTORY = {"history": 0}
+WITHOUT_RECEIPTS = {"receipts": 0}  # a handful of megabytes at most, which nobody wants who reads a job
+WITHOUT_HISTORY = {"history": 0, **WITHOUT_RECEIPTS}
 # What a job that waits or runs has and one at rest has not; each write of a new status sets its own and removes the others.
 OF_WAITING = ("run_at_us", "line", "fifo_line", "turn_line", "turn_due")
 # `slots`: those it was claimed under (core/limits); `given_away`: another may have them now (limits.py).

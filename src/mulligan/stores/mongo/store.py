@@ -6,7 +6,7 @@ new → open → closed, and open again. Each method is one piece of work on the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from pymongo import AsyncMongoClient
@@ -35,6 +35,7 @@ from mulligan.core.events import Event
 from mulligan.core.ids import new_id
 from mulligan.core.job import Job, NewJob, Status
 from mulligan.core.limits import Level
+from mulligan.core.receipt import Receipt, check_receipt
 from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.mongo import (
     claim,
@@ -46,6 +47,7 @@ from mulligan.stores.mongo import (
     notes,
     promise,
     pulse,
+    receipts,
     schema,
     settings,
     settle,
@@ -233,9 +235,9 @@ class MongoStore(NetworkStore):
         """The jobs with their histories, in the order of the ids; None where there is no such job."""
         return await self._call(lambda: find.get(self._db, ids))
 
-    async def restore(self, jobs: Sequence[Job]) -> list[bool]:
+    async def restore(self, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]] = {}) -> list[bool]:
         """Writes jobs of another store as they were there; False for an id that is there already."""
-        answers = await self._call(lambda: insert.restore(self._db, jobs))
+        answers = await self._call(lambda: insert.restore(self._db, jobs, receipts))
         self.announce()
         return answers
 
@@ -252,6 +254,15 @@ class MongoStore(NetworkStore):
         """Removes jobs that came to rest long enough ago, oldest first; returns how many."""
         find.check_prunable(status)
         return await self._call(lambda: find.prune(self._db, status, older_than_us, limit))
+
+    async def put_receipt(self, grip: Grip, name: str, value_json: str | None) -> Receipt | None:
+        """Stores the receipt of a step, or finds the one that is there; None if the grip does not hold."""
+        check_receipt(name, value_json)
+        return await self._call(lambda: receipts.put_receipt(self._db, grip, name, value_json))
+
+    async def receipts(self, ids: Sequence[str]) -> list[list[Receipt]]:
+        """The receipts of each job, in the order in which they were stored."""
+        return await self._call(lambda: receipts.receipts(self._db, ids))
 
     # -- Queues, schedules, notes, workers -----------------------------------------------------------------------------------
 

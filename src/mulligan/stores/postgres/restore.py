@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mulligan.core.job import LIVE, Job
+from mulligan.core.receipt import Receipt
 from mulligan.stores.postgres.database import Database, Transaction
+from mulligan.stores.postgres.receipts import restore_receipts
 from mulligan.stores.postgres.rows import COLUMNS, FIELDS, to_json
 
 _TEXT, _NUMBER, _FLAG = "text", "bigint", "boolean"
@@ -38,7 +40,7 @@ _NOTE_PAST = "SELECT {s}.note_past()"
 _COMPACT = "SELECT {s}.compact_tallies() WHERE random() < 0.05"  # many restores in a row leave many tallies and notes
 
 
-async def restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
+async def restore(database: Database, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]]) -> list[bool]:
     """Writes whole jobs; False for an id that is there already. A taken unique key is refused by its index."""
 
     async def work(transaction: Transaction) -> list[bool]:
@@ -52,6 +54,7 @@ async def restore(database: Database, jobs: Sequence[Job]) -> list[bool]:
         records = [(job.id, to_json(record)) for job in new for record in job.history]
         if records:
             await transaction.rows(_HISTORY, [job_id for job_id, _ in records], [record for _, record in records])
+        await restore_receipts(transaction, [(job.id, receipt) for job in new for receipt in receipts.get(job.id, ())])
         resting = [job for job in new if job.status not in LIVE]
         if resting:
             await transaction.rows(_TALLY, [job.queue for job in resting], [job.status for job in resting])

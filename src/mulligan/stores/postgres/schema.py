@@ -12,6 +12,7 @@ from mulligan.stores.postgres.functions_claim import CLAIM_FUNCTIONS
 from mulligan.stores.postgres.functions_limits import LIMIT_FUNCTIONS
 from mulligan.stores.postgres.functions_rounds import ROUND_FUNCTIONS
 from mulligan.stores.postgres.functions_write import WRITE_FUNCTIONS
+from mulligan.stores.postgres.receipts import RECEIPTS
 
 MAKE_SCHEMA = "CREATE SCHEMA IF NOT EXISTS {s}"
 # The journal of migrations itself. It is made before the first of them, and is the one table that can never change.
@@ -209,4 +210,4 @@ _FUNCTIONS = Migration(
     statements=(*WRITE_FUNCTIONS, *CLAIM_FUNCTIONS, *LIMIT_FUNCTIONS, *ROUND_FUNCTIONS, *CAREFUL_FUNCTIONS),
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_TABLES, _FUNCTIONS)
+MIGRATIONS: tuple[Migration, ...] = (_TABLES, _FUNCTIONS, RECEIPTS)

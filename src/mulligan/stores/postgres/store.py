@@ -7,7 +7,7 @@ of work to the home loop. The work itself is in the modules named after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from mulligan.core.change import Change, Grip, Verdict, check_writable
@@ -32,6 +32,7 @@ from mulligan.core.errors import IllegalMove, MulliganError
 from mulligan.core.events import Event
 from mulligan.core.job import Job, NewJob, Status
 from mulligan.core.limits import Level
+from mulligan.core.receipt import Receipt, check_receipt
 from mulligan.core.ring import Stretches
 from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.network.store import NetworkStore
@@ -45,6 +46,7 @@ from mulligan.stores.postgres import (
     leases,
     notes,
     promise,
+    receipts,
     restore,
     settings,
     settle,
@@ -190,9 +192,9 @@ class PostgresStore(NetworkStore):
         """The jobs with their histories, in the order of the ids; None where there is no such job."""
         return await self._call(lambda: find.get(self._db, ids))
 
-    async def restore(self, jobs: Sequence[Job]) -> list[bool]:
+    async def restore(self, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]] = {}) -> list[bool]:
         """Writes jobs of another store as they were there; False for an id that is there already."""
-        answers = await self._call(lambda: restore.restore(self._db, jobs))
+        answers = await self._call(lambda: restore.restore(self._db, jobs, receipts))
         self.announce()
         return answers
 
@@ -209,6 +211,15 @@ class PostgresStore(NetworkStore):
         """Removes jobs that came to rest long enough ago, oldest first; returns how many."""
         find.check_prunable(status)
         return await self._call(lambda: find.prune(self._db, status, older_than_us, limit))
+
+    async def put_receipt(self, grip: Grip, name: str, value_json: str | None) -> Receipt | None:
+        """Stores the receipt of a step, or finds the one that is there; None if the grip does not hold."""
+        check_receipt(name, value_json)
+        return await self._call(lambda: receipts.put_receipt(self._db, grip, name, value_json))
+
+    async def receipts(self, ids: Sequence[str]) -> list[list[Receipt]]:
+        """The receipts of each job, in the order in which they were stored."""
+        return await self._call(lambda: receipts.receipts(self._db, ids))
 
     # -- Queues, schedules, workers -----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,7 +10,9 @@ import msgspec
 from mulligan.core.contract import Inserted
 from mulligan.core.errors import StoreRejected
 from mulligan.core.job import HISTORY_MAX, Job, NewJob
+from mulligan.core.receipt import Receipt
 from mulligan.stores.redis.layout import blob, body_of, encode, extra_blob, new_body, run_of, state_of
+from mulligan.stores.redis.receipts import receipt_run
 from mulligan.stores.redis.server import Server
 
 # A script blocks the server while it runs, so long lists go in portions. Each is written whole or not at all.
@@ -38,30 +40,32 @@ def new_row(job: NewJob) -> tuple[Any, ...]:
     return (job.id, job.queue, job.priority, job.delay_us, job.eta_us, job.unique_key, job.group, job.concurrency_key, body)
 
 
-def portions(rows: Sequence[tuple[Any, ...]], jobs_max: int = PORTION_JOBS) -> Iterator[list[tuple[Any, ...]]]:
-    """The rows in their order, in lists that are bounded in length and size. The last value of a row counts for its size."""
-    portion: list[tuple[Any, ...]] = []
-    size = 0
-    for row in rows:
-        if portion and (len(portion) >= jobs_max or size + _size(row) > PORTION_BYTES):
-            yield portion
-            portion, size = [], 0
-        portion.append(row)
-        size += _size(row)
-    if portion:
-        yield portion
-
-
 def _size(row: tuple[Any, ...]) -> int:
     body: msgspec.Raw = row[-1]
     return memoryview(body).nbytes
 
 
-async def restore(server: Server, jobs: Sequence[Job]) -> list[bool]:
+def portions(
+    rows: Sequence[tuple[Any, ...]], jobs_max: int = PORTION_JOBS, size_of: Callable[[tuple[Any, ...]], int] = _size
+) -> Iterator[list[tuple[Any, ...]]]:
+    """The rows in their order, in lists that are bounded in length and size. The last value of a row counts for its size."""
+    portion: list[tuple[Any, ...]] = []
+    size = 0
+    for row in rows:
+        if portion and (len(portion) >= jobs_max or size + size_of(row) > PORTION_BYTES):
+            yield portion
+            portion, size = [], 0
+        portion.append(row)
+        size += size_of(row)
+    if portion:
+        yield portion
+
+
+async def restore(server: Server, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]]) -> list[bool]:
     """Stores jobs of another store as they were there; False for an id that is there already."""
     stored: list[bool] = []
-    for portion in portions([_whole_row(job) for job in jobs], RESTORE_JOBS):
-        answer = await server.run("restore", encode([(row[0], row[1], row[4], row[2], row[3]) for row in portion]))
+    for portion in portions([_whole_row(job, receipts.get(job.id, ())) for job in jobs], RESTORE_JOBS, _whole_size):
+        answer = await server.run("restore", encode(portion))
         taken, flags = answer.values
         if taken:
             job_id = portion[taken - 1][0]
@@ -70,6 +74,12 @@ async def restore(server: Server, jobs: Sequence[Job]) -> list[bool]:
     return stored
 
 
-def _whole_row(job: Job) -> tuple[Any, ...]:
+def _whole_row(job: Job, receipts: Sequence[Receipt]) -> tuple[Any, ...]:
+    """A job as lua/restore.lua takes it."""
     history = [blob(run_of((record.ended_at_us or 0, msgspec.json.encode(record).decode()))) for record in job.history[-HISTORY_MAX:]]
-    return (job.id, blob(state_of(job)), extra_blob(job.last_error, job.result_json), history, blob(body_of(job)))
+    kept = [value for receipt in receipts for value in (receipt.name, blob(receipt_run(receipt)))]
+    return (job.id, blob(state_of(job)), blob(body_of(job)), extra_blob(job.last_error, job.result_json), history, kept)
+
+
+def _whole_size(row: tuple[Any, ...]) -> int:
+    return memoryview(row[2]).nbytes + sum(memoryview(text).nbytes for text in row[5][1::2])

@@ -1,8 +1,9 @@
 """How a job lies in Redis, and back.
 
-A job is up to four keys. `body` never changes: three runs of values (what comes first in a Job, its limits, what comes last). `state` is
-what claims and settlements rewrite; `extra` holds the last error and the result, and exists only where there is one; `history` is a list.
-All are MessagePack without an outer array, so that the scripts make a Job's array by putting the runs one behind the other.
+A job is up to five keys. `body` never changes: three runs of values (what comes first in a Job, its limits, what comes last). `state` is
+what claims and settlements rewrite; `extra` holds the last error and the result, and exists only where there is one; `history` is a list,
+`receipts` a hash (lua/receipt.lua). All are MessagePack without an outer array, so that the scripts make a Job's array by putting the
+runs one behind the other.
 """
 
 from __future__ import annotations

@@ -40,6 +40,8 @@ async def repair(server: Server, call: Call) -> dict[str, int]:
         async for found in _scan(call, partial(_zscan, server, key)):
             answer = await call(partial(server.run, "weed_groups", key, _text([member for member, _ in found])))
             mended["wrong_entries"] += answer.values[0]
+    async for ids in _ids_of(server, call, b"receipts:"):
+        mended["wrong_entries"] += (await call(partial(server.run, "weed_receipts", _text(ids)))).values[0]
     tallies = encode([value for field, jobs in resting.items() for value in (blob(field), jobs)])
     mended["wrong_tallies"] = (await call(partial(server.run, "recount", began.beat, tallies))).values[0]
     return dict(mended)

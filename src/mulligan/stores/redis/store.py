@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import redis.asyncio as driver
 from redis.asyncio.client import PubSub
@@ -36,9 +36,25 @@ from mulligan.core.errors import BadSetting, IllegalMove, MulliganError
 from mulligan.core.events import Event
 from mulligan.core.job import Job, NewJob, Status
 from mulligan.core.limits import Level
+from mulligan.core.receipt import Receipt, check_receipt
 from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.network.store import NetworkStore
-from mulligan.stores.redis import claim, durability, eventlog, find, insert, leases, notes, opening, repair, settings, settle, stats, wake
+from mulligan.stores.redis import (
+    claim,
+    durability,
+    eventlog,
+    find,
+    insert,
+    leases,
+    notes,
+    opening,
+    receipts,
+    repair,
+    settings,
+    settle,
+    stats,
+    wake,
+)
 from mulligan.stores.redis.faults import translated
 from mulligan.stores.redis.losses import Losses
 from mulligan.stores.redis.server import Server
@@ -173,9 +189,9 @@ class RedisStore(NetworkStore):
         """The jobs with their histories, in the order of the ids; None where there is no such job."""
         return await self._call(lambda: find.get(self._db, ids))
 
-    async def restore(self, jobs: Sequence[Job]) -> list[bool]:
+    async def restore(self, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]] = {}) -> list[bool]:
         """Stores jobs of another store as they were there, with their histories; False for an id that is there already."""
-        answers = await self._call(lambda: insert.restore(self._db, jobs))
+        answers = await self._call(lambda: insert.restore(self._db, jobs, receipts))
         self.announce()
         return answers
 
@@ -196,6 +212,15 @@ class RedisStore(NetworkStore):
         """Removes jobs that came to rest long enough ago, oldest first; returns how many."""
         find.check_prunable(status)
         return await self._call(lambda: find.prune(self._db, status, older_than_us, limit))
+
+    async def put_receipt(self, grip: Grip, name: str, value_json: str | None) -> Receipt | None:
+        """Stores the receipt of a step, or finds the one that is there; None if the grip does not hold."""
+        check_receipt(name, value_json)
+        return await self._call(lambda: receipts.put_receipt(self._db, grip, name, value_json))
+
+    async def receipts(self, ids: Sequence[str]) -> list[list[Receipt]]:
+        """The receipts of each job, in the order in which they were stored."""
+        return await self._call(lambda: receipts.receipts(self._db, ids))
 
     # -- Queues, schedules, workers -----------------------------------------------------------------------------------
 

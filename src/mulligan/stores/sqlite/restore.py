@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mulligan.core.errors import StoreRejected
 from mulligan.core.job import Job
+from mulligan.core.receipt import Receipt
 from mulligan.stores.sqlite.bulk import ROWS, Params
 from mulligan.stores.sqlite.hop import Transaction
+from mulligan.stores.sqlite.receipts import restore_receipts
 from mulligan.stores.sqlite.rows import COLUMNS, FIELDS, encode, to_json
 
 _VALUES = ", ".join(f"column{place}" for place in range(1, len(COLUMNS) + 1))
@@ -23,7 +25,7 @@ INSERT INTO mulligan_tallies (queue, status, jobs) VALUES (?, ?, ?) ON CONFLICT 
 """
 
 
-def restore(transaction: Transaction, jobs: Sequence[Job]) -> list[bool]:
+def restore(transaction: Transaction, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]]) -> list[bool]:
     """Writes the jobs whose ids are not there yet; which of them these were."""
     wanted = to_json([job.id for job in jobs])
     known = dict(transaction.rows(_KNOWN, (wanted,)))
@@ -34,6 +36,7 @@ def restore(transaction: Transaction, jobs: Sequence[Job]) -> list[bool]:
         raise StoreRejected(f"a restored job has the unique key of another live one of its queue: {problem}") from problem
     seqs = dict(transaction.rows(_KNOWN, (wanted,)))
     transaction.run_rows(_RECORD, 2, [(seqs[job.id], to_json(record)) for job in new.values() for record in job.history])
+    restore_receipts(transaction, {job_id: seqs[job_id] for job_id in new}, receipts)
     at_rest = Counter((job.queue, job.status) for job in new.values() if job.finished_at_us is not None)
     for (queue, status), count in at_rest.items():
         transaction.run(_COUNT, (queue, status, count))

@@ -161,4 +161,24 @@ _FIRST = Migration(
     ),
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_FIRST,)
+_RECEIPTS = Migration(
+    number=2,
+    name="receipts of finished steps",
+    statements=(
+        """CREATE TABLE mulligan_receipts (
+             seq INTEGER PRIMARY KEY,
+             job INTEGER NOT NULL,
+             name TEXT NOT NULL,
+             fence INTEGER NOT NULL,
+             at_us INTEGER NOT NULL,
+             value TEXT
+           ) STRICT""",
+        "CREATE UNIQUE INDEX mulligan_receipts_job ON mulligan_receipts (job, name)",
+        """CREATE TRIGGER mulligan_jobs_left_receipts AFTER DELETE ON mulligan_jobs
+           BEGIN
+             DELETE FROM mulligan_receipts WHERE job = OLD.seq;
+           END""",
+    ),
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_FIRST, _RECEIPTS)

@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -38,10 +38,11 @@ from mulligan.core.errors import BadSetting, IllegalMove
 from mulligan.core.events import Event
 from mulligan.core.job import Job, NewJob, Status
 from mulligan.core.limits import Level
+from mulligan.core.receipt import Receipt, check_receipt
 from mulligan.core.ring import Stretches
 from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.gather import GATHER_MAX, Gatherer
-from mulligan.stores.sqlite import claim, eventlog, find, insert, leases, limits, notes, restore, rows, settings, settle, stats
+from mulligan.stores.sqlite import claim, eventlog, find, insert, leases, limits, notes, receipts, restore, rows, settings, settle, stats
 from mulligan.stores.sqlite.connection import DURABILITIES, Durability
 from mulligan.stores.sqlite.faults import DRIVER_ERRORS, translated
 from mulligan.stores.sqlite.hop import Transaction
@@ -205,9 +206,9 @@ class SQLiteStore:
         """The jobs with their histories, in the order of the ids; None where there is no such job."""
         return await self._read(partial(find.get, ids=ids))
 
-    async def restore(self, jobs: Sequence[Job]) -> list[bool]:
+    async def restore(self, jobs: Sequence[Job], receipts: Mapping[str, Sequence[Receipt]] = {}) -> list[bool]:
         """Writes jobs of another store as they were there; False for an id that is there already."""
-        return await self._write(partial(restore.restore, jobs=jobs))
+        return await self._write(partial(restore.restore, jobs=jobs, receipts=receipts))
 
     async def find(self, query: Query, limit: int, after: str | None = None) -> Found:
         """One page of the jobs that match, newest first."""
@@ -222,6 +223,15 @@ class SQLiteStore:
         """Removes jobs that came to rest long enough ago, oldest first; returns how many."""
         find.check_prunable(status)
         return await self._write(partial(find.prune, status=status, older_than_us=older_than_us, limit=limit))
+
+    async def put_receipt(self, grip: Grip, name: str, value_json: str | None) -> Receipt | None:
+        """Stores the receipt of a step, or finds the one that is there; None if the grip does not hold."""
+        check_receipt(name, value_json)
+        return await self._write(partial(receipts.put_receipt, grip=grip, name=name, value_json=value_json))
+
+    async def receipts(self, ids: Sequence[str]) -> list[list[Receipt]]:
+        """The receipts of each job, in the order in which they were stored."""
+        return await self._read(partial(receipts.receipts, ids=ids))
 
     # -- Queues, notes, schedules, workers -----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ for i, id in ipairs(ids) do
   local row = texts[i] and row_of(id, texts[i])
   -- An index may be wrong after somebody has edited keys; a job that is not in this status stays.
   if not (row and row.status ~= status) then
-    for _, kind in ipairs({STATE, BODY, EXTRA, HISTORY}) do keys[#keys + 1] = kind .. id end
+    for _, kind in ipairs({STATE, BODY, EXTRA, HISTORY, prefix .. 'receipts:'}) do keys[#keys + 1] = kind .. id end
     gone[#gone + 1] = id
     if texts[i] then removed = removed + 1 end
     if row then count(tally, status, row.queue, -1) end

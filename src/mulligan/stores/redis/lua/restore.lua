@@ -1,4 +1,4 @@
--- ARGV[2]: jobs of another store, each {id, state, body, extra or false, history}. Answers 1 for each stored, 0 for each that was there.
+-- ARGV[2]: jobs of another store, each {id, state, body, extra or false, history, receipts}. Answers 1 for each stored, 0 for each that was there.
 -- If a live one's unique key is taken, nothing is written, and its place is answered.
 local jobs = decode(ARGV[2])
 local ids, answers, owners, seen, fresh = {}, {}, {}, {}, {}
@@ -23,6 +23,7 @@ for _, one in ipairs(fresh) do
   call('SET', BODY .. id, job[3])
   if job[4] then call('SET', EXTRA .. id, job[4]) end
   if #job[5] > 0 then in_portions('RPUSH', HISTORY .. id, job[5]) end
+  if #job[6] > 0 then in_portions('HSET', prefix .. 'receipts:' .. id, job[6]) end
   call('ZADD', IDS, '0', id)
   call('SADD', prefix .. 'names', one.row.queue)
   touch(one.row)

@@ -1,0 +1,121 @@
+"""The line of jobs that wait to run alone, and the child that runs them, one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from mulligan.core.change import Grip
+from mulligan.core.clock import SECOND_US
+from mulligan.core.contract import Store
+from mulligan.core.errors import StoreError
+from mulligan.core.job import Job
+from mulligan.worker.child import Child
+from mulligan.worker.deaths import Deaths, Loss
+from mulligan.worker.link import Holding
+
+log = logging.getLogger("mulligan.supervisor")
+LINE_MAX = 10  # their leases are renewed while they wait, so few may wait long
+COME_AGAIN_US = 5 * SECOND_US  # for a job that finds the line full
+IDLE_S = 5.0  # the child is kept so long for the next one
+AGAIN_S = 1.0  # pause after a child that did not start, or a store that did not answer
+CELL = 0  # it runs one job at a time
+
+
+class SoloLine:
+    """`add` takes jobs over from the children that claimed them; `run` is its loop. `begin` starts a child, `let_go` tells one to end."""
+
+    def __init__(self, store: Store, deaths: Deaths, begin: Callable[[], Child], let_go: Callable[[Child], None]) -> None:
+        self._store = store
+        self._deaths = deaths
+        self._begin = begin
+        self._let_go = let_go
+        self._line: deque[Holding] = deque()
+        self._owner = ""
+        self._more = asyncio.Event()
+        self._giving_back: set[asyncio.Task[int]] = set()
+        self.child: Child | None = None
+
+    def __len__(self) -> int:
+        return len(self._line)
+
+    def add(self, jobs: Sequence[Holding], owner: str) -> None:
+        """Takes jobs that have to run alone; what finds the line full is given back, to come again."""
+        self._owner = owner
+        room = max(0, LINE_MAX - len(self._line))
+        self._line += jobs[:room]
+        self._more.set()
+        if jobs[room:]:
+            self._give_back(jobs[room:], "the line of jobs that run alone is full", COME_AGAIN_US)
+
+    def _give_back(self, jobs: Sequence[Holding], reason: str, delay_us: int = 0) -> None:
+        losses = [Loss(job.job_id, job.fence, "release", reason, delay_us=delay_us) for job in jobs]
+        task = asyncio.create_task(self._deaths.settle(losses, self._owner))
+        self._giving_back.add(task)
+        task.add_done_callback(self._giving_back.discard)
+
+    def grips(self) -> list[Grip]:
+        """What to renew while it waits."""
+        return [Grip(job.job_id, job.fence) for job in self._line]
+
+    async def close(self) -> None:
+        """Gives back what waits."""
+        if self._line:
+            waiting, self._line = list(self._line), deque()
+            self._give_back(waiting, "the worker shut down before it started")
+        if self._giving_back:
+            await asyncio.gather(*self._giving_back)
+
+    async def run(self) -> None:
+        """The loop; ends by cancellation."""
+        while True:
+            if not self._line:
+                await self._wait_for_more()
+                continue
+            child = await self._ready_child()
+            if child is None:
+                await asyncio.sleep(AGAIN_S)
+                continue
+            holding = self._line[0]
+            try:
+                job = await self._job_of(holding)
+            except StoreError as error:
+                log.warning("a job that is to run alone cannot be read, trying again: %s", error)
+                await asyncio.sleep(AGAIN_S)
+                continue
+            self._line.popleft()  # from here on it is among what the child holds: nothing may happen in between
+            if job is not None and not child.ended.done():
+                child.feed(CELL, job)
+                await child.idle.wait()
+            elif job is not None:
+                self._line.appendleft(holding)
+
+    async def _wait_for_more(self) -> None:
+        self._more.clear()
+        try:
+            await asyncio.wait_for(self._more.wait(), IDLE_S if self.child is not None else None)
+        except TimeoutError:
+            if self.child is not None and not self.child.ended.done():
+                self._let_go(self.child)
+            self.child = None
+
+    async def _ready_child(self) -> Child | None:
+        """The child, started if there is none; None if it ended before it was ready."""
+        if self.child is None or not self.child.is_up:
+            try:
+                self.child = self._begin()
+            except OSError as error:
+                log.error("the process for jobs that run alone cannot be started: %s", error)
+                return None
+        child = self.child
+        await asyncio.wait({child.is_ready})
+        return child if child.is_up else None
+
+    async def _job_of(self, holding: Holding) -> Job | None:
+        """The job as it is stored; None if it is no longer held."""
+        [job] = await self._store.get([holding.job_id])
+        if job is None or job.status != "processing" or job.fence != holding.fence:
+            return None
+        return job

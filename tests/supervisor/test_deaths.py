@@ -1,0 +1,130 @@
+"""A child that dies: what it held is settled at once, and nobody is charged for what is not his."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.processes.children import until
+from tests.supervisor import program
+from tests.supervisor.fleet import Fleet, is_alive, now_us
+
+SOON_US = 1_000_000  # from a death to the next start of its jobs
+LONG = 3_600  # seconds of a lease that a test does not wait for
+
+
+async def test_the_job_of_a_killed_child_is_settled_at_once(any_fleet: Fleet) -> None:
+    """It is charged a crash, and runs again in another child within a second; the lease, an hour long, is not waited for."""
+    fleet = any_fleet
+    supervisor = await fleet.start("--concurrency", 2, lease=LONG, processes=2)
+    gate = fleet.folder / "gate"
+    job_id = await fleet.enqueue("gated", str(gate))
+    [first] = await fleet.noted("RUN", job_id)
+    killed_us = now_us()
+    os.kill(first.pid, signal.SIGKILL)
+    again = (await fleet.noted("RUN", job_id, 2))[1]
+    gate.touch()
+    assert again.at_us - killed_us < SOON_US
+    job = await fleet.settled(job_id)
+    assert (job.crashes, job.attempts, job.failures, job.result) == (1, 2, 0, again.pid)
+    [record] = job.history
+    assert (record.outcome, record.fence) == ("crash", 1)
+    assert "signal 9 (SIGKILL)" in record.why
+    assert record.started_at is not None
+    assert record.ended_at is not None
+    assert record.started_at <= record.ended_at
+    kinds = [event.kind for event in await fleet.app.store.read_events(0, 100) if event.job_id == job_id]
+    assert kinds == ["CRASHED", "RETRY_SCHEDULED"]
+    assert "its worker vanished; crash 1 of at most 3, its process died of signal 9" in fleet.log()
+    await fleet.until(lambda: len(fleet.up(supervisor)) == 2, "another child took its place")
+    await until(lambda: _is_signed_off(fleet, first.pid))
+    assert await fleet.stop(supervisor) == 0
+
+
+async def _is_signed_off(fleet: Fleet, pid: int) -> bool:
+    """Whether nobody counts on that process any more, and on the others still."""
+    stopped = {worker.pid: worker.stopped for worker in await fleet.app.store.workers()}
+    return len(stopped) == 3 and [one for one, has_stopped in stopped.items() if has_stopped] == [pid]
+
+
+async def test_jobs_that_had_not_started_are_not_charged(any_fleet: Fleet) -> None:
+    """A child dies with jobs it had claimed ahead: those go back uncounted, in their lane, due at once."""
+    fleet = any_fleet
+    gate = fleet.folder / "gate"
+    jobs = [await fleet.enqueue("slow", 0.002) for _ in range(100)]
+    last = await fleet.enqueue("dies", "kill", str(gate))
+    more = [await fleet.enqueue("slow", 0.002) for _ in range(300)]
+    gate.touch()
+    await fleet.start("--concurrency", 2, lease=LONG)
+    for job_id in (*jobs, *more):
+        await fleet.settled(job_id)
+    found = [await fleet.job(job_id) for job_id in (*jobs, *more)]
+    assert (await fleet.settled(last, "failed")).crashes == 3
+    started = {line.job: 0 for line in fleet.lines("RUN")}
+    for line in fleet.lines("RUN"):
+        started[line.job] += 1
+    assert all(job.attempts == started[job.id] for job in found)
+    assert sum(job.releases for job in found) > 0, "no job was claimed ahead: the test shows nothing"
+    assert all(job.crashes <= 2 for job in found)
+
+
+async def test_a_claim_nobody_has_heard_of_is_given_back(any_fleet: Fleet) -> None:
+    """A child dies between the answer to its claim and its word about it: the claim's id finds the jobs, and they are not charged."""
+    fleet = any_fleet
+    fleet.environment[program.UNHEARD] = str(fleet.folder / "unheard")
+    jobs = [await fleet.enqueue("quick") for _ in range(20)]
+    await fleet.start(lease=LONG)
+    for job_id in jobs:
+        job = await fleet.settled(job_id)
+        assert (job.fence, job.attempts, job.releases, job.crashes) == (2, 1, 1, 0)
+    assert (fleet.folder / "unheard").exists()
+
+
+@pytest.mark.parametrize("how", ["exit", "segfault", "kill"])
+async def test_a_poison_pill_kills_three_processes_at_most(fleet: Fleet, how: str) -> None:
+    """It ends as failed, "crashed", after three deaths; a job beside it in the first two is not charged a third."""
+    supervisor = await fleet.start("--concurrency", 10, lease=LONG)
+    pill = await fleet.enqueue("dies", how)
+    job = await fleet.settled(pill, "failed")
+    assert (job.crashes, job.attempts, job.last_error.code if job.last_error else "") == (3, 3, "crashed")
+    runs = fleet.lines("RUN", pill)
+    assert len({line.pid for line in runs}) == len(runs) == 3
+    other = await fleet.enqueue("quick")
+    assert (await fleet.settled(other)).attempts == 1
+    assert await fleet.stop(supervisor) == 0
+
+
+async def test_a_job_with_two_crashes_runs_alone(any_fleet: Fleet) -> None:
+    """Its third run is in a process of its own: a job that starts meanwhile runs elsewhere, and is not charged for its death."""
+    fleet = any_fleet
+    supervisor = await fleet.start("--concurrency", 10, lease=LONG)
+    gate = fleet.folder / "gate"
+    pill = await fleet.enqueue("dies_each_time", str(gate))
+    for attempt in (1, 2):
+        await fleet.noted("RUN", pill, attempt)
+        (fleet.folder / f"gate-{attempt}").touch()
+    third = (await fleet.noted("RUN", pill, 3))[2]
+    beside = await fleet.enqueue("gated", str(gate))
+    [run] = await fleet.noted("RUN", beside)
+    assert run.pid != third.pid
+    (fleet.folder / "gate-3").touch()
+    job = await fleet.settled(pill, "failed")
+    assert (job.crashes, job.attempts, [record.outcome for record in job.history]) == (3, 3, ["crash"] * 3)
+    gate.touch()
+    job = await fleet.settled(beside)
+    assert (job.crashes, job.attempts, job.result) == (0, 1, run.pid)
+    assert await fleet.stop(supervisor) == 0
+
+
+@pytest.mark.parametrize("victim", ["child", "supervisor"])
+async def test_what_a_handler_has_forked_ends_with_it(fleet: Fleet, victim: str) -> None:
+    """The whole process group is killed: a grandchild does not outlive the child, nor a child that outlives its supervisor (fault 26)."""
+    supervisor = await fleet.start(lease=LONG)
+    job_id = await fleet.enqueue("forks")
+    [line] = await fleet.noted("GRANDCHILD", job_id)
+    grandchild = int(line.more)
+    assert is_alive(grandchild)
+    os.kill(line.pid if victim == "child" else supervisor.pid, signal.SIGKILL)
+    await fleet.until(lambda: not is_alive(grandchild), "the grandchild ends")
