@@ -29,6 +29,7 @@ KINDS = {
 OURS = {"schema", "pgbouncer", "app", "durability", "dead_letters", "connections", "timeout"}
 REMOVED_AT_ONCE = 1_000  # keys of Redis
 REMOVAL_S = 60
+REMOVAL_TRIES, REMOVAL_PAUSE_S = 5, 0.3
 
 
 class Place(NamedTuple):
@@ -43,11 +44,12 @@ class Place(NamedTuple):
 class Scratch:
     """Makes the places of one run, on the server or beside the file that a URL names; in a temporary folder if there is no URL."""
 
-    def __init__(self, store: str | None, folder: Path, durability: str) -> None:
+    def __init__(self, store: str | None, folder: Path, durability: str, *, word: str = "bench") -> None:
         self._store = store
         self._folder = folder
         self._durability = durability
         self._token = new_token()
+        self._word = word  # the names of its places begin with it
 
     @property
     def kind(self) -> str:
@@ -57,7 +59,7 @@ class Scratch:
     @asynccontextmanager
     async def place(self, name: str) -> AsyncIterator[Place]:
         """An empty place, which is removed at the end. The name is a word of small letters and digits."""
-        place = self._made(f"bench_{self._token}_{name}")
+        place = self._made(f"{self._word}_{self._token}_{name}")
         try:
             yield place
         finally:
@@ -124,12 +126,22 @@ async def _removed(place: Place) -> None:
     """Removes what is left of a measurement, or tells what has to be removed by hand."""
     try:
         async with asyncio.timeout(REMOVAL_S):
-            await _REMOVERS[place.kind](place)
+            await _tried(lambda: _REMOVERS[place.kind](place))
     except Exception as problem:
         name = type(problem).__name__
         raise StoreUnavailable(
             f"{place.namespace}, made for the measurement, is still in {redacted(place.url)} ({name}); remove it"
         ) from problem
+
+
+async def _tried(removal: Callable[[], Awaitable[None]]) -> None:
+    """Once more, if a connection broke."""
+    for _ in range(REMOVAL_TRIES - 1):
+        try:
+            return await removal()
+        except Exception:  # noqa: BLE001 - of whatever driver; the last try tells
+            await asyncio.sleep(REMOVAL_PAUSE_S)
+    return await removal()
 
 
 async def _remove_file(place: Place) -> None:
