@@ -86,6 +86,10 @@ bench: $(READY) ## how fast each store is here, beside its bare batch loop, Huey
 storms: $(READY) ## outages, mass failures and floods under virtual time: figures and the plots of docs/guide/storms.md
 	@$(BIN)/python -m benchmarks.storms --out docs/guide/img $(ARGS)
 
+.PHONY: soak
+soak: $(READY) ## a steady load for a long time on every store: memory, files and tables must come to a steady size
+	@$(BIN)/python -m benchmarks.soak $(ARGS)
+
 .PHONY: coverage
 coverage: $(READY) ## branch coverage of all tests; the policy must be covered whole
 	@$(BIN)/coverage erase
@@ -99,6 +103,10 @@ mutation: $(READY) ## change the policy in every small way; the tests must notic
 	@$(PIP) --require-hashes --only-binary :all: -r requirements/mutation.txt
 	@$(BIN)/mutmut run $(ARGS)
 	@$(BIN)/mutmut results
+
+.PHONY: planted
+planted: $(READY) ## plant every bug of tests/planted in a copy of the engine and hunt it; prints the score (half an hour)
+	@$(BIN)/python -m tests.planted $(ARGS)
 
 .PHONY: lock
 lock: ## rewrite requirements/*.txt after a change of pyproject.toml (needs uv)
