@@ -12,13 +12,19 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from mulligan import Constant, Context, Job, Mulligan, RetryPolicy
+from mulligan.stores.sqlite.store import SQLiteStore
+from mulligan.worker import supervisor
 from mulligan.worker.child_link import ChildLink
+from mulligan.worker.conditions import Conditions
 from tests.processes.ledger import Ledger
 
 LEDGER = "MULLIGAN_TEST_LEDGER"
 UNHEARD = "MULLIGAN_TEST_UNHEARD"
+SLOW_S = "MULLIGAN_TEST_SLOW_S"
+SILENT_S = "MULLIGAN_TEST_SILENT_S"
 POLICY = RetryPolicy(max_retries=10, backoff=Constant(delay=0.01), jitter="none")
 
 app = Mulligan("sqlite:///never-opened.db", retry=POLICY)
@@ -38,6 +44,23 @@ if UNHEARD in os.environ:  # the first child that has claimed something dies bef
         raise AssertionError
 
     ChildLink.take = die_once  # type: ignore[method-assign]
+
+
+if SLOW_S in os.environ:  # a store behind a network: what it has done is known a moment later
+
+    def late(call: Any) -> Any:
+        async def answered(*args: Any) -> Any:
+            answer = await call(*args)
+            await asyncio.sleep(float(os.environ[SLOW_S]))
+            return answer
+
+        return answered
+
+    SQLiteStore.claim = late(SQLiteStore.claim)  # type: ignore[method-assign]
+    Conditions.beat = late(Conditions.beat)  # type: ignore[method-assign]
+
+if SILENT_S in os.environ:
+    supervisor.SILENT_S = float(os.environ[SILENT_S])
 
 
 def note(kind: str, ctx: Context) -> None:
@@ -114,6 +137,28 @@ async def blocks_the_loop(ctx: Context, seconds: float) -> str:
     """Nothing else runs in its process meanwhile."""
     note("RUN", ctx)
     threading.Event().wait(seconds)
+    note("END", ctx)
+    return "done"
+
+
+@app.task
+async def blocks_later(ctx: Context, gate: str, seconds: float) -> str:
+    """The same, when there is a file of that name."""
+    note("RUN", ctx)
+    while not Path(gate).exists():
+        await asyncio.sleep(0.005)
+    threading.Event().wait(seconds)
+    note("END", ctx)
+    return "done"
+
+
+@app.task
+async def dies_twice_then_holds(ctx: Context, seconds: int) -> str:
+    """Takes two processes with it, and holds the interpreter of the third."""
+    note("RUN", ctx)
+    if ctx.attempt < 3:
+        end_this_process("kill")
+    ctypes.PyDLL(None).sleep(seconds)
     note("END", ctx)
     return "done"
 

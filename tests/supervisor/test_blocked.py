@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.processes.children import until
+from tests.supervisor import program
 from tests.supervisor.fleet import Fleet
 
 LEASE_S = 0.6
@@ -22,3 +24,37 @@ async def test_a_blocked_handler_keeps_its_lease(fleet: Fleet) -> None:
         assert (job.fence, job.attempts, job.crashes, job.history) == (1, 1, 0, ())
     assert len({line.pid for line in fleet.lines("RUN")}) == len(jobs)
     assert await fleet.stop(supervisor) == 0
+
+
+async def test_a_claim_whose_answer_lies_unread_is_kept(fleet: Fleet) -> None:
+    """A handler blocks the loop while a claim is under way: what it takes does not lapse, is not charged, and does not start late."""
+    fleet.environment[program.SLOW_S] = "0.3"
+    supervisor = await fleet.start("--concurrency", 2, lease=1.0)
+    gate = fleet.folder / "gate"
+    blocking = await fleet.enqueue("blocks_later", str(gate), 4)
+    await fleet.noted("RUN", blocking)
+    unread = await fleet.enqueue("quick")
+
+    async def is_claimed() -> bool:
+        return (await fleet.job(unread)).status == "processing"
+
+    await until(is_claimed)
+    gate.touch()
+    await fleet.start("--concurrency", 2, lease=1.0)  # somebody who looks for lapsed leases, and could take it
+    job = await fleet.settled(unread)
+    [ended] = await fleet.noted("END", blocking)
+    [run] = fleet.lines("RUN", unread)
+    assert (job.crashes, job.attempts, job.fence - job.releases) == (0, 1, 1)
+    assert run.at_us > ended.at_us, "it was not claimed by the one that blocked: the test shows nothing"
+    assert (await fleet.settled(blocking)).fence == 1
+    assert await fleet.stop(supervisor) == 0
+
+
+async def test_a_job_that_runs_alone_keeps_its_lease(fleet: Fleet) -> None:
+    """It holds the interpreter of its process for three lease times, from its first moment on: it is renewed all the same."""
+    fleet.environment[program.SLOW_S] = "0.05"
+    await fleet.start("--concurrency", 2, lease=LEASE_S, processes=2)
+    job_id = await fleet.enqueue("dies_twice_then_holds", BLOCKED_S)
+    job = await fleet.settled(job_id, "done", "failed")
+    assert (job.status, job.crashes, job.attempts, job.fence - job.releases) == ("done", 2, 3, 3)
+    assert len(fleet.lines("RUN", job_id)) == 3

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from mulligan.worker.child import Child
 from tests.processes.children import until
 from tests.supervisor import program
 from tests.supervisor.fleet import Fleet, is_alive, now_us
@@ -116,6 +121,73 @@ async def test_a_job_with_two_crashes_runs_alone(any_fleet: Fleet) -> None:
     job = await fleet.settled(beside)
     assert (job.crashes, job.attempts, job.result) == (0, 1, run.pid)
     assert await fleet.stop(supervisor) == 0
+
+
+async def test_a_job_that_is_cancelled_while_it_waits_to_run_alone_does_not_start(fleet: Fleet) -> None:
+    """Two jobs with two crashes: one runs alone, the other waits behind it, and is cancelled there."""
+    await fleet.start("--concurrency", 10, lease=LONG)
+    gate = fleet.folder / "gate"
+    jobs = [await fleet.enqueue("dies_each_time", str(gate)) for _ in range(2)]
+    for attempt in (1, 2):
+        for job_id in jobs:
+            await fleet.noted("RUN", job_id, attempt)
+        (fleet.folder / f"gate-{attempt}").touch()
+    await fleet.until(lambda: len(fleet.lines("RUN")) == 5, "one of them runs alone")
+    [waiting] = [job_id for job_id in jobs if len(fleet.lines("RUN", job_id)) == 2]
+
+    async def is_held() -> bool:
+        return (await fleet.job(waiting)).status == "processing"
+
+    await until(is_held)
+    assert await fleet.app.cancel(waiting) == "requested"
+    (fleet.folder / "gate-3").touch()
+    job = await fleet.settled(waiting, "cancelled", "failed")
+    assert (job.status, job.crashes) == ("cancelled", 2)
+    assert len(fleet.lines("RUN", waiting)) == 2
+
+
+async def test_the_end_is_seen_where_the_system_tells_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No descriptor of a process to be had: its end is looked for, and what it has left behind ends with it."""
+
+    def refused(pid: int) -> int:
+        raise PermissionError(f"no descriptor of {pid}")
+
+    monkeypatch.setattr(os, "pidfd_open", refused)
+    left = tmp_path / "left"
+    script = f"import os, signal\npid = os.fork()\nif pid == 0: signal.pause()\nf = open({str(left)!r}, 'w'); f.write(str(pid)); f.close()\nos._exit(7)"
+    child = Child(1, [sys.executable, "-c", script], 1, lambda _child, _jobs: None)
+    assert await asyncio.wait_for(child.ended, 20) == 7
+    while is_alive(int(left.read_text())):
+        await asyncio.sleep(0.01)
+    child.close()
+
+
+def test_the_first_process_of_a_container_lets_go_of_the_orphans_of_others() -> None:
+    """They come to it when their parents die; its own children are left to those who watch them."""
+    script = """
+import ctypes, os, sys
+from mulligan.worker.child import reap_strangers
+ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)  # orphans below come to this process, as to the first one
+own = os.fork()
+if own == 0: os._exit(0)
+middle = os.fork()
+if middle == 0:
+    for _ in range(3):
+        if os.fork() == 0: os._exit(0)
+    os._exit(0)
+os.waitpid(middle, 0)
+while True:
+    os.waitid(os.P_PID, own, os.WEXITED | os.WNOWAIT)
+    reap_strangers({own})
+    if os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT).si_pid == own:
+        os.waitpid(own, 0)
+        break
+while True:
+    try: os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    except ChildProcessError: break
+    reap_strangers(set())
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=30)
 
 
 @pytest.mark.parametrize("victim", ["child", "supervisor"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -13,6 +14,7 @@ from mulligan.core.contract import Renewal, Store
 from mulligan.core.limits import Bucket, Slots
 from mulligan.stores import open_store
 from mulligan.worker.cells import Cells, monotonic_us, new_memory
+from mulligan.worker.child import Child
 from mulligan.worker.child_link import ChildLink
 from mulligan.worker.link import Answers, Claiming, Dropped, Feed, Held, Hello, Holding, Leaving, Link, Message, Report, Stop
 from tests.builders import claim, new_job, put_and_claim, worker_info
@@ -108,6 +110,16 @@ async def test_nobody_waits_for_a_side_that_is_gone(pair: Pair) -> None:
     assert pair.heard == [END]
 
 
+async def test_a_message_that_nobody_understands_hides_no_other(pair: Pair) -> None:
+    """It is left out; what comes before and after it is heard."""
+    pair.near.listen()
+    pair.near.send(Hello("one"))
+    pair.near._socket.send((3).to_bytes(4, "little") + b"\xc1\xc1\xc1")
+    pair.near.send(Hello("two"))
+    pair.far.drain()
+    assert pair.heard == [Hello("one"), Hello("two")]
+
+
 async def test_a_message_that_is_too_large_ends_the_link(pair: Pair) -> None:
     """A length that no message has is not waited for."""
     pair.near._socket.send((2**31).to_bytes(4, "little"))
@@ -133,6 +145,38 @@ def test_cells_are_shared_and_outlive_a_process() -> None:
     cells.clear(0)
     assert cells[0] == 0
     cells.close()
+
+
+async def test_a_lease_is_sure_by_its_own_renewal_only(memory: Store) -> None:
+    """Two jobs in the hands of a child, past the time it had for them: of these, the one that was renewed may start, and no other."""
+    script = "import signal; signal.pause()"
+    parent = Child(1, [sys.executable, "-c", script], 3, lambda _child, _jobs: None)
+    own, other = socket.socketpair()
+    parent._link.close()
+    parent._link = Link(own, parent._on_message, lambda: None)
+    fd = new_memory(3)
+    parent.cells = Cells(fd)
+    link = ChildLink(os.dup(other.fileno()), fd)
+    other.close()
+    link.listen()
+    await memory.insert([new_job() for _ in range(3)])
+    jobs = (await claim(memory, total=3)).jobs
+    await link.take("c-1", jobs[:2])
+    kept, refused = (link.new_run(job, 0.0) for job in jobs[:2])
+    until_us = monotonic_us() + 60_000_000
+    parent.renewed([], until_us)
+    assert not kept.is_sure(1.0)
+    renewals = [Renewal(job_id=jobs[0].id, fence=1, held=True), Renewal(job_id=jobs[1].id, fence=1, held=False)]
+    parent.renewed(renewals, until_us)
+    assert kept.is_sure(1.0)
+    assert not refused.is_sure(1.0)
+    link.drop((jobs[0].id, 1))
+    await link.take("c-2", jobs[2:])
+    assert not link.new_run(jobs[2], 0.0).is_sure(1.0), "it has the cell, and the lease, of another"
+    parent.kill()
+    await parent.ended
+    link.close()
+    parent.close()
 
 
 async def test_a_child_tells_its_jobs_and_frees_cells_before_they_are_used_again(memory: Store) -> None:

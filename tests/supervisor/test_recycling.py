@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from tests.supervisor.fleet import Fleet
 
 LONG = 3_600
@@ -25,6 +27,18 @@ async def test_a_child_is_replaced_after_so_many_jobs(fleet: Fleet) -> None:
     assert (await fleet.settled(await fleet.enqueue("quick"))).result not in first
     assert await fleet.stop(supervisor) == 0
     assert "ended with" not in fleet.log()
+
+
+async def test_nobody_is_started_any_more_once_it_is_told_to_stop(fleet: Fleet) -> None:
+    """A signal in the middle of a replacement: the old child finishes within its grace time, and no other process is started for it."""
+    supervisor = await fleet.start("--max-jobs", 1, "--grace", 3, "--concurrency", 2, lease=LONG)
+    long = await fleet.enqueue("slow", 2)
+    await fleet.noted("RUN", long)
+    await fleet.settled(await fleet.enqueue("quick"))
+    await fleet.until(lambda: "worker process 1 is replaced" in fleet.log(), "it is replaced")
+    assert await fleet.stop(supervisor) == 0
+    assert (await fleet.job(long)).status == "done"
+    assert len(re.findall(r"worker process 1 is \d+", fleet.log())) <= 2
 
 
 async def test_a_child_that_grows_is_replaced(fleet: Fleet) -> None:

@@ -89,6 +89,17 @@ async def test_patience_ends_when_nobody_waits_any_longer(app: Mulligan) -> None
     assert await settling == 0
 
 
+async def test_nothing_is_tried_one_by_one_when_nobody_waits_any_longer(app: Mulligan) -> None:
+    """A store that takes no writes: the last try of the whole batch is the last one."""
+    store = FaultyStore(app.store)
+    jobs = await held(app.store, 100)
+    store.fail("settle", times=1_000_000)
+    settler = deaths(app, store)
+    settler.give_up.set()
+    assert await settler.settle([loss(job, "release") for job in jobs], "dead") == 0
+    assert store.calls["settle"] == 1
+
+
 async def test_a_full_line_gives_jobs_back(app: Mulligan) -> None:
     """Of the jobs that have to run alone a bounded number waits; the others come again later, uncounted."""
     jobs = await held(app.store, LINE_MAX + 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import socket
@@ -10,6 +11,7 @@ import threading
 from mulligan.worker.cells import new_memory
 from mulligan.worker.child_link import ChildLink
 from tests.processes.children import until
+from tests.supervisor import program
 from tests.supervisor.fleet import Fleet, is_alive
 
 LONG = 3_600
@@ -44,6 +46,47 @@ async def test_what_does_not_stop_is_ended_and_given_back(fleet: Fleet) -> None:
     for job_id in jobs:
         job = await fleet.job(job_id)
         assert (job.status, job.view, job.attempts, job.releases, job.crashes) == ("pending", "ready", 0, 1, 0)
+
+
+async def test_a_signal_to_every_process_is_one_signal(fleet: Fleet) -> None:
+    """As whoever ends a whole service sends it: what runs may still finish, and nothing is charged or given back."""
+    supervisor = await fleet.start("--grace", 1_000, lease=LONG, processes=2)
+    jobs = [await fleet.enqueue("slow", 1.5) for _ in range(6)]
+    for job_id in jobs:
+        await fleet.noted("RUN", job_id)
+    for _ in range(3):
+        for pid in fleet.up(supervisor):
+            os.kill(pid, signal.SIGTERM)
+    assert await fleet.stop(supervisor) == 0
+    for job_id in jobs:
+        job = await fleet.job(job_id)
+        assert (job.status, job.attempts, job.releases) == ("done", 1, 0)
+
+
+async def test_the_second_signal_cuts_the_grace_time(fleet: Fleet) -> None:
+    """A handler that obeys is stopped and given back uncounted, long before its grace time is over."""
+    supervisor = await fleet.start("--grace", 1_000, lease=LONG)
+    job_id = await fleet.enqueue("slow", 1_000)
+    await fleet.noted("RUN", job_id)
+    supervisor.send_signal(signal.SIGTERM)
+    await fleet.until(lambda: "stopping: no more jobs are claimed" in fleet.log())
+    assert await fleet.stop(supervisor) == 0
+    job = await fleet.job(job_id)
+    assert (job.status, job.attempts, job.releases, job.crashes) == ("pending", 0, 1, 0)
+
+
+async def test_a_supervisor_that_was_stopped_blames_nobody(fleet: Fleet) -> None:
+    """After SIGSTOP it has heard nothing for long; its children have done nothing wrong."""
+    fleet.environment[program.SILENT_S] = "1"
+    supervisor = await fleet.start(lease=0.3, processes=2)
+    children = fleet.up(supervisor)
+    os.kill(supervisor.pid, signal.SIGSTOP)
+    await asyncio.sleep(3)  # this is the pause itself, not a wait for something
+    os.kill(supervisor.pid, signal.SIGCONT)
+    assert (await fleet.settled(await fleet.enqueue("quick"))).result in children
+    assert fleet.up(supervisor) == children
+    assert await fleet.stop(supervisor) == 0
+    assert "has said nothing" not in fleet.log()
 
 
 async def test_the_third_signal_ends_everything_at_once(fleet: Fleet) -> None:

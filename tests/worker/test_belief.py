@@ -78,6 +78,27 @@ def test_an_answer_within_the_lease_starts_at_once(backend: str, tmp_path: Path)
     play(backend, tmp_path, scene)
 
 
+def test_a_claim_that_waited_for_the_store_is_as_good_as_any(backend: str, tmp_path: Path) -> None:
+    """The store is away for longer than a lease: what the first claim after that brings has a lease of its own, and starts."""
+
+    async def scene(stage: Stage) -> None:
+        @stage.app.task
+        async def work() -> None:
+            pass
+
+        store = FaultyStore(stage.app.store)
+        stage.app.store = store
+        handle = await work.enqueue()
+        store.fail("claim", times=20)
+        async with stage.worker(lease=LEASE_S) as worker:
+            await worker.drain()
+        job = await handle.job()
+        assert stage.elapsed_s > LEASE_S, "the store was back before the lease was over: the test shows nothing"
+        assert (job.status, job.releases, job.fence) == ("done", 0, 1)
+
+    play(backend, tmp_path, scene)
+
+
 def test_a_job_whose_lease_could_not_be_renewed_is_not_started(backend: str, tmp_path: Path) -> None:
     """It waited for its slot for longer than a lease, and no renewal was answered: who knows whose it is."""
     order: list[int] = []

@@ -1,4 +1,7 @@
-"""One worker process: start, wait for a signal, stop cleanly. The first signal stops gently, the second hurries, the third ends at once."""
+"""One worker process: start, wait for a signal, stop cleanly. The first signal stops gently, the second hurries, the third ends at once.
+
+Under a supervisor only the first one counts: it is the supervisor that hurries and kills.
+"""
 
 from __future__ import annotations
 
@@ -105,31 +108,39 @@ class Stop:
         self._worker = worker
         self._loop = loop
         self._count = 0
+        self._is_supervised = False
 
     def listen(self, link: ChildLink | None) -> None:
         """Takes over the signals; with a `link`, what the supervisor says, and its end."""
         for number in SIGNALS:
             self._loop.add_signal_handler(number, self._on_signal, number)
         if link is not None:
+            self._is_supervised = True
             link.on_stop = self._on_told
             link.on_gone = self._on_parent_gone
             link.listen()
-            link.end_with_parent(ORPHAN_MAX_S, end_with_group)
+            link.end_with_parent(ORPHAN_MAX_S, kill_group)
 
     def _on_signal(self, number: int) -> None:
         self._count += 1
-        if self._count == 1:
-            self.told.set()
+        if self._count == 1 or self._is_supervised:
+            self.told.set()  # who ends a whole service sends a signal to all of its processes; the supervisor has got it too
         elif self._count == 2:
-            log.warning("told to stop again: what still runs is stopped and given back now")
-            self._worker.hurry()
+            self._hurry()
         else:
             log.error("told to stop a third time: ending at once; what was held goes back when its lease runs out")
             end_at_once(128 + number)
 
-    def _on_told(self, reason: str) -> None:
-        log.info("stopping, since %s", reason)
+    def _hurry(self) -> None:
+        log.warning("told to stop again: what still runs is stopped and given back now")
+        self._worker.hurry()
+
+    def _on_told(self, reason: str, hurry: bool) -> None:
         self.told.set()
+        if hurry:
+            self._hurry()
+        else:
+            log.info("stopping, since %s", reason)
 
     def _on_parent_gone(self) -> None:
         log.error("the process that started this one is gone; stopping")
@@ -180,10 +191,15 @@ def let_nothing_linger(code: int) -> None:
 
 def end_with_group() -> None:
     """Ends the process of a child whose supervisor is gone, and what its handlers have left behind, as the supervisor would have done."""
+    flush_output()
+    kill_group()
+
+
+def kill_group() -> None:
+    """The same without a last word, since writing one could hang where the loop hangs."""
     if os.getpgrp() == os.getpid():
-        flush_output()
         os.killpg(os.getpid(), signal.SIGKILL)
-    end_at_once(NO)
+    os._exit(NO)
 
 
 def end_at_once(code: int) -> None:

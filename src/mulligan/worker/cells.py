@@ -1,8 +1,8 @@
-"""Cells: eight bytes of shared memory for each job a child process may hold, so that its supervisor knows what has started.
+"""Cells: a little shared memory for each job a child process may hold, so that its supervisor knows what has started.
 
 A child writes the time (CLOCK_MONOTONIC, in microseconds) into a job's cell before its handler is called, and the negative of it when the
-handler has ended. That costs no system call, and it is there for the parent to read whatever becomes of the child. One cell more is
-written by the parent: how long the leases it renews are sure to hold.
+handler has ended. That costs no system call, and it is there for the parent to read whatever becomes of the child. The parent writes how
+long each job's lease is sure to hold, by its last renewal, and whether it renews at all.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ import os
 import time
 
 CELL_BYTES = 8
+WORDS_PER_CELL = 2  # when it started; until when its lease is sure
+WORDS_OF_ALL = 2  # until when renewals are fresh; whether a claim is under way
 
 
 def monotonic_us() -> int:
@@ -28,7 +30,7 @@ def new_memory(cells: int) -> int:
 
         with tempfile.TemporaryFile() as file:
             fd = os.dup(file.fileno())
-    os.ftruncate(fd, (cells + 1) * CELL_BYTES)
+    os.ftruncate(fd, (cells * WORDS_PER_CELL + WORDS_OF_ALL) * CELL_BYTES)
     return fd
 
 
@@ -36,9 +38,9 @@ class Cells:
     """The cells of one child, seen from either side. 0: not started; above: since when its handler runs; below: the handler has ended."""
 
     def __init__(self, fd: int) -> None:
-        cells = os.fstat(fd).st_size // CELL_BYTES
-        self.count = cells - 1
-        self._memory = mmap.mmap(fd, cells * CELL_BYTES)
+        words = os.fstat(fd).st_size // CELL_BYTES
+        self.count = (words - WORDS_OF_ALL) // WORDS_PER_CELL
+        self._memory = mmap.mmap(fd, words * CELL_BYTES)
         self._view = memoryview(self._memory).cast("q")
 
     def __getitem__(self, cell: int) -> int:
@@ -46,7 +48,7 @@ class Cells:
 
     def clear(self, cell: int) -> None:
         """The cell is for another job now, which has not started."""
-        self._view[cell] = 0
+        self._view[cell] = self._view[self.count + cell] = 0
 
     def start(self, cell: int) -> None:
         """The job's handler is going to be called."""
@@ -56,14 +58,31 @@ class Cells:
         """The job's handler has ended, in whatever way."""
         self._view[cell] = -abs(self._view[cell])
 
-    @property
-    def kept_until_us(self) -> int:
-        """How long the leases of everything the child holds are sure, by the last renewal."""
-        return self._view[self.count]
+    def kept_until_us(self, cell: int) -> int:
+        """How long the lease of this job is sure, by its last renewal; 0 before there was one."""
+        return self._view[self.count + cell]
 
-    def keep_until(self, until_us: int) -> None:
-        """The parent has renewed them."""
-        self._view[self.count] = until_us
+    def keep(self, cell: int, until_us: int) -> None:
+        """The parent has renewed the lease of this job."""
+        self._view[self.count + cell] = until_us
+
+    @property
+    def fresh_until_us(self) -> int:
+        """Until when the parent's last renewal is no reason to worry; 0 before there was one."""
+        return self._view[-2]
+
+    def set_fresh(self, until_us: int) -> None:
+        """The parent has renewed what there was to renew."""
+        self._view[-2] = until_us
+
+    @property
+    def is_claiming(self) -> bool:
+        """Whether the child waits for the answer to a claim, or has not told yet what it has brought."""
+        return self._view[-1] != 0
+
+    def set_claiming(self, is_claiming: bool) -> None:
+        """The child's word on that."""
+        self._view[-1] = int(is_claiming)
 
     def close(self) -> None:
         """Lets go of the memory."""

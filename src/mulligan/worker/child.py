@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -62,10 +62,11 @@ class Child:
         self.info: WorkerInfo | None = None
         self.held: dict[int, HeldJob] = {}  # by cell
         self.claim_id: str | None = None  # a claim whose jobs have not been told
+        self.claiming_since_s = 0.0
         self.finished = 0  # jobs it has let go
         self.started_s = self.heard_s = loop.time()  # when it was started, and heard of last
         self.is_leaving = False  # it ends by its own will
-        self.culprits: frozenset[int] = frozenset()  # the cells for whose sake it was killed
+        self.culprits: frozenset[tuple[str, int]] = frozenset()  # the grips for whose sake it was killed
         self.was_killed = False  # by us
         self.stop_by_s: float | None = None  # told to stop: when a handler that still runs is not waited for any longer
         self.worn = asyncio.Event()  # it should be replaced
@@ -77,31 +78,32 @@ class Child:
         self._on_alone = on_alone
         self._link = Link(own, self._on_message, lambda: None)
         self._link.listen()
-        self._watch_end(loop)
+        self._watch_end()
 
     # --- its end -------------------------------------------------------------------------------------------------------
 
-    def _watch_end(self, loop: asyncio.AbstractEventLoop) -> None:
-        if not hasattr(os, "pidfd_open"):
-            loop.call_later(POLL_S, self._poll_end, loop)
+    def _watch_end(self) -> None:
+        try:
+            fd = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # not Linux, an old one, a container that forbids it, or no descriptor left
+            self._poll_end()
             return
-        fd = os.pidfd_open(self.pid)
 
         def ended() -> None:
-            loop.remove_reader(fd)
+            self._loop.remove_reader(fd)
             os.close(fd)
-            self.kill_group()  # before it is waited for: until then nobody else can have its number
             self._on_end()
 
-        loop.add_reader(fd, ended)
+        self._loop.add_reader(fd, ended)
 
-    def _poll_end(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._process.poll() is None:
-            loop.call_later(POLL_S, self._poll_end, loop)
+    def _poll_end(self) -> None:
+        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+            self._loop.call_later(POLL_S, self._poll_end)
         else:
             self._on_end()
 
     def _on_end(self) -> None:
+        self.kill_group()  # before it is waited for: until then nobody else can have its number
         code = self._process.wait()
         self._link.drain()
         self._link.close()
@@ -117,15 +119,11 @@ class Child:
 
     # --- what it is told -----------------------------------------------------------------------------------------------
 
-    def terminate(self) -> None:
-        """SIGTERM: it also ends a child that does not listen yet, without a word."""
-        self._signal(signal.SIGTERM)
-
     def kill(self, culprits: Sequence[HeldJob] = ()) -> None:
         """kill -9, of the whole group; `culprits` are the jobs that left no other way."""
         if not self.was_killed:
             self.was_killed = True
-            self.culprits = frozenset(job.cell for job in culprits)
+            self.culprits = frozenset((job.job_id, job.fence) for job in culprits)
         self.kill_group()
 
     def kill_group(self) -> None:
@@ -138,17 +136,23 @@ class Child:
             with suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
-    def ask_to_stop(self, reason: str, stop_by_s: float) -> None:
-        """The gentle way: it claims no more and ends when it has finished."""
-        self.stop_by_s = stop_by_s
-        self._link.send(Stop(reason))
+    def ask_to_stop(self, reason: str, stop_by_s: float, *, hurry: bool = False) -> None:
+        """It claims no more and ends when it has finished, or at once. One that does not listen yet is ended by a signal, without a word.
+
+        Not by a signal otherwise: those who end a whole service send one to every process, and two of them would mean haste.
+        """
+        self.stop_by_s = min(self.stop_by_s or stop_by_s, stop_by_s)
+        if self.name:
+            self._link.send(Stop(reason, hurry))
+        else:
+            self._signal(signal.SIGTERM)
 
     def feed(self, cell: int, job: Job) -> None:
         """Gives it a job to run alone."""
         self.idle.clear()
         self.held[cell] = HeldJob(Holding(cell, job.id, job.fence, job.timeout_us))
         self.cells.clear(cell)
-        self.kept(monotonic_us() + (job.lease_expires_at_us or 0) - job.read_at_us)
+        self.cells.keep(cell, _sure_until(monotonic_us() + (job.lease_expires_at_us or 0) - job.read_at_us))
         self._link.send(Feed(cell, job))
 
     def tell(self, renewals: Sequence[Renewal]) -> None:
@@ -162,12 +166,21 @@ class Child:
             if renewal is not None and job.wish is None:
                 job.wish, job.told_us = "cancel" if renewal.held else "lost", monotonic_us()
 
-    def kept(self, until_us: int) -> None:
-        """The leases of all it holds were renewed until then, on the clock of the cells."""
-        now_us = monotonic_us()
-        self.cells.keep_until(now_us + round((until_us - now_us) * SURE_OF_LEASE))
+    def renewed(self, renewals: Sequence[Renewal], until_us: int) -> None:
+        """What was renewed holds until then, on the clock of the cells. Only that: what is not among it may be another's by now."""
+        self.hear()  # a cell may have another job since they were sent
+        sure_until_us = _sure_until(until_us)
+        held = {(renewal.job_id, renewal.fence) for renewal in renewals if renewal.held}
+        for job in self.held.values():
+            if (job.job_id, job.fence) in held:
+                self.cells.keep(job.cell, sure_until_us)
+        self.cells.set_fresh(sure_until_us)
 
     # --- what it tells -------------------------------------------------------------------------------------------------
+
+    def hear(self) -> None:
+        """Takes in what it has said so far, so that nothing is judged by what was true earlier."""
+        self._link.drain()
 
     def _on_message(self, message: Message) -> None:
         self.heard_s = self._loop.time()
@@ -185,7 +198,7 @@ class Child:
             if not self.held:
                 self.idle.set()
         elif isinstance(message, Claiming):
-            self.claim_id = message.claim_id
+            self.claim_id, self.claiming_since_s = message.claim_id, self._loop.time()
         elif isinstance(message, Report):
             self.info = message.info
             self.reported.set()
@@ -207,6 +220,10 @@ class Child:
         """What to renew for it."""
         return [Grip(job.job_id, job.fence) for job in self.held.values()]
 
+    def claim_since(self, before_s: float) -> str | None:
+        """The claim that was made before this time and whose answer it has not read yet, if there is one: its loop is blocked, say."""
+        return self.claim_id if self.cells.is_claiming and self.claiming_since_s <= before_s else None
+
     def running(self) -> list[HeldJob]:
         """The jobs whose handlers have begun and not ended."""
         cells = self.cells
@@ -227,6 +244,12 @@ class Child:
         return late
 
 
+def _sure_until(until_us: int) -> int:
+    """How long to count on a lease that ends then."""
+    now_us = monotonic_us()
+    return now_us + round((until_us - now_us) * SURE_OF_LEASE)
+
+
 def how_it_ended(code: int) -> str:
     """An exit status in words."""
     if code >= 0:
@@ -244,3 +267,15 @@ def resident_mb(pid: int) -> float | None:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1_048_576
     except (OSError, IndexError, ValueError):
         return None
+
+
+def reap_strangers(own: Collection[int]) -> None:
+    """Lets go of dead processes that are not ours: to the first process of a container come the orphans of all others."""
+    while True:
+        try:
+            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return
+        if dead is None or dead.si_pid in own:  # one of ours is looked after elsewhere, soon; then the others show
+            return
+        os.waitpid(dead.si_pid, os.WNOHANG)

@@ -41,7 +41,7 @@ class WatchedRun(Run):
         self._cell = cell
 
     def is_sure(self, now_s: float) -> bool:
-        return now_s < self.held_until_s or monotonic_us() < self._cells.kept_until_us
+        return now_s < self.held_until_s or monotonic_us() < self._cells.kept_until_us(self._cell)
 
     def begin(self) -> None:
         self.in_handler = True
@@ -67,7 +67,7 @@ class ChildLink:
         self._by_grip: dict[Grip, int] = {}
         self._dropped: list[int] = []
         self._room: asyncio.Future[None] | None = None
-        self.on_stop: Callable[[str], None] = lambda _reason: None
+        self.on_stop: Callable[[str, bool], None] = lambda _reason, _hurry: None
         self.on_gone: Callable[[], None] = lambda: None
         self.on_answers: Callable[[Sequence[Renewal]], None] = lambda _renewals: None
         self.on_feed: Callable[[Job], None] = lambda _job: None
@@ -81,10 +81,9 @@ class ChildLink:
         if isinstance(message, Answers):
             self.on_answers(message.renewals)
         elif isinstance(message, Stop):
-            self.on_stop(message.reason)
+            self.on_stop(message.reason, message.hurry)
         elif isinstance(message, Feed):
             self._by_grip[message.job.id, message.job.fence] = message.cell
-            self.cells.clear(message.cell)
             self.on_feed(message.job)
 
     def end_with_parent(self, after_s: float, end: Callable[[], None]) -> None:
@@ -101,10 +100,13 @@ class ChildLink:
 
     # --- what the worker tells -----------------------------------------------------------------------------------------
 
-    def begin(self, name: str, policies: Policies) -> None:
-        """The worker has its name, and its loops are going to start."""
+    def sort_by(self, policies: Policies) -> None:
+        """The policies that tell which jobs must run alone."""
         if not self.solo:
             self.must_run_alone = alone_rule(policies)
+
+    def hello(self, name: str) -> None:
+        """The worker claims under this name from now on, or waits for jobs to be brought; its supervisor renews for it."""
         self._link.send(Hello(name))
 
     def reporter(self, lease_s: float, describe: Callable[[], WorkerInfo]) -> Reporter:
@@ -121,13 +123,18 @@ class ChildLink:
 
     async def kept(self) -> None:
         """Returns when the supervisor renews leases. While it does not, being paused or without a store, more jobs would be lost too."""
-        while 0 < self.cells.kept_until_us <= monotonic_us():  # noqa: ASYNC110 - another process writes it, and no event can tell
+        while 0 < self.cells.fresh_until_us <= monotonic_us():  # noqa: ASYNC110 - another process writes it, and no event can tell
             await asyncio.sleep(KEPT_LOOK_S)
 
     async def claiming(self, claim_id: str) -> None:
         """Told before a claim is made."""
+        self.cells.set_claiming(True)
         self._link.send(Claiming(claim_id))
         await self._link.sent()
+
+    def claimed(self) -> None:
+        """The claim is answered, and what it has brought is told."""
+        self.cells.set_claiming(False)
 
     async def take(self, claim_id: str, jobs: Sequence[Job]) -> list[Job]:
         """Tells what a claim has brought; the jobs that are to be run here, once the supervisor can know of them."""

@@ -70,7 +70,7 @@ def losses_of(child: Child) -> list[Loss]:
 def _judge(child: Child, job: HeldJob, how: str, *, has_started: bool) -> tuple[Kind, str]:
     if not has_started:
         return "release", f"its process ended with {how} before it started"
-    if job.cell in child.culprits:
+    if (job.job_id, job.fence) in child.culprits:
         return ("cancel", "cancelled while it ran; it did not stop, so its process was ended") if job.wish else ("timeout", "")
     if child.was_killed:
         return "release", "its process was ended by its supervisor, for no fault of this job"
@@ -138,7 +138,7 @@ class Deaths:
             return 0
         verdicts = await self._patiently(lambda: self._store.settle(changes))
         if verdicts is None:
-            if len(changes) == 1:
+            if len(changes) == 1 or self.give_up.is_set():
                 return 0
             return sum([await self._write([change]) for change in changes])
         return self._publish(changes, verdicts)

@@ -130,6 +130,8 @@ class Fetcher:
                     await self._start(claimed)
                 elif not claimed.held_back and not self._executor.waiting:
                     self._flow.ran_dry()
+                if self.link is not None and not claimed.jobs:
+                    self.link.claimed()
                 if len(claimed.jobs) < wanted and not self._stopping:
                     await self._sleep(claimed)
         finally:
@@ -148,19 +150,18 @@ class Fetcher:
         """One claim, repeated under the same claim id until the store has answered, so that no answer is lost."""
         loop = asyncio.get_running_loop()
         claim_id = new_id(self._time.now_us())
-        began_s, began_with = loop.time(), self._executor.accepted
-        self._writes_seen = self._writes
         if self.link is not None:
             self._backing_off = True
             await self.link.kept()
             self._backing_off = False
             await self.link.claiming(claim_id)
+        began_s, began_with = loop.time(), self._executor.accepted
+        self._writes_seen = self._writes
         while True:
             self._backing_off = False
             try:
                 asks = self._planner.asks(wanted)
-                # A repeated claim gives no new lease, so it counts from the first time it was sent.
-                self._held_until_s = began_s + self._settings.lease * SURE_OF_LEASE
+                sent_s = loop.time()
                 claimed = await self._near.claim(claim_id, self._worker, asks, wanted, self._settings.lease_us)
                 self._conditions.learn(asks, claimed)
                 self._asks = asks
@@ -175,6 +176,10 @@ class Fetcher:
                 await self._health.failed(error)
         self._health.ok()
         self._time.set(claimed.now_us)
+        if claimed.jobs:
+            # The store says how long it gives: a repeat whose first answer was lost gets no new lease. Counted from before it was asked.
+            lease_s = ((claimed.jobs[0].lease_expires_at_us or 0) - claimed.now_us) / SECOND_US
+            self._held_until_s = sent_s + lease_s * SURE_OF_LEASE
         self._pace(loop.time() - began_s, self._executor.accepted - began_with, full=len(claimed.jobs) == wanted)
         return claimed
 
@@ -193,6 +198,7 @@ class Fetcher:
         self._tell_claimed(jobs, claimed.now_us)
         if self.link is not None:
             jobs = await self.link.take(jobs[0].claim_id or "", jobs)
+            self.link.claimed()
         self._executor.accept(jobs, self._held_until_s)
 
     def _tell_claimed(self, jobs: list[Job], now_us: int) -> None:

@@ -77,9 +77,10 @@ class Answers(msgspec.Struct, frozen=True, tag=True):
 
 
 class Stop(msgspec.Struct, frozen=True, tag=True):
-    """Parent → child: claim no more, finish within the grace time, end."""
+    """Parent → child: claim no more, finish within the grace time, or at once, and end."""
 
     reason: str
+    hurry: bool = False
 
 
 class Feed(msgspec.Struct, frozen=True, tag=True):
@@ -194,9 +195,12 @@ class Link:
             end = start + LENGTH_BYTES + length
             if end > len(self._read):
                 break
-            message = _decoder.decode(memoryview(self._read)[start + LENGTH_BYTES : end].tobytes())
+            body = memoryview(self._read)[start + LENGTH_BYTES : end].tobytes()
             start = end
-            self._on_message(message)
+            try:
+                self._on_message(_decoder.decode(body))
+            except Exception:  # a package that was upgraded meanwhile, say; the other messages still count
+                log.exception("a message on the link cannot be understood")
         del self._read[:start]
 
     def _end(self) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from mulligan.core.change import Grip
 from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import Store
-from mulligan.core.errors import StoreError
 from mulligan.core.job import Job
 from mulligan.worker.child import Child
 from mulligan.worker.deaths import Deaths, Loss
@@ -51,7 +50,9 @@ class SoloLine:
             self._give_back(jobs[room:], "the line of jobs that run alone is full", COME_AGAIN_US)
 
     def _give_back(self, jobs: Sequence[Holding], reason: str, delay_us: int = 0) -> None:
-        losses = [Loss(job.job_id, job.fence, "release", reason, delay_us=delay_us) for job in jobs]
+        self._settle([Loss(job.job_id, job.fence, "release", reason, delay_us=delay_us) for job in jobs])
+
+    def _settle(self, losses: Sequence[Loss]) -> None:
         task = asyncio.create_task(self._deaths.settle(losses, self._owner))
         self._giving_back.add(task)
         task.add_done_callback(self._giving_back.discard)
@@ -81,16 +82,18 @@ class SoloLine:
             holding = self._line[0]
             try:
                 job = await self._job_of(holding)
-            except StoreError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, one job that waits must not cost the whole fleet
                 log.warning("a job that is to run alone cannot be read, trying again: %s", error)
                 await asyncio.sleep(AGAIN_S)
                 continue
+            if child.ended.done():
+                continue
             self._line.popleft()  # from here on it is among what the child holds: nothing may happen in between
-            if job is not None and not child.ended.done():
+            if job is not None and job.cancel_requested:
+                self._settle([Loss(job.id, job.fence, "cancel", "cancelled before it started")])
+            elif job is not None:
                 child.feed(CELL, job)
                 await child.idle.wait()
-            elif job is not None:
-                self._line.appendleft(holding)
 
     async def _wait_for_more(self) -> None:
         self._more.clear()

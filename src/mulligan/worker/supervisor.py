@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import msgspec
 
+from mulligan.core.change import Grip
 from mulligan.core.errors import StoreError
 from mulligan.worker.cells import monotonic_us
-from mulligan.worker.child import Child, how_it_ended, resident_mb
-from mulligan.worker.deaths import Deaths, losses_of
+from mulligan.worker.child import Child, how_it_ended, reap_strangers, resident_mb
+from mulligan.worker.deaths import Deaths, losses_of, still_held
 from mulligan.worker.equipment import Equipment
 from mulligan.worker.keeper import BEAT_MAX_S, RENEWALS_PER_LEASE, RETRY_S
 from mulligan.worker.link import Holding
@@ -37,6 +39,7 @@ BURIAL_MAX_S = 10.0  # for the jobs of the dead to be settled at the end, if the
 HASTE_S = 2.0  # the same after the third signal
 SPREAD = 0.1  # by how much the limits of children differ, so that they are not replaced all at once
 SILENT_S, SILENT_LEASES = 60.0, 3  # a child in which nothing runs, and that says nothing for so long, hangs
+PAUSED_S = 2.0  # between two looks: no machine is so busy, so this process was stopped
 SPARED_S = 30.0  # how long a child is left alone if its successor did not start
 SOLO_PLACE = 0
 USAGE = 2  # the exit code of a child that would say the same again
@@ -112,7 +115,7 @@ class Supervisor:
 
     async def _finish(self) -> None:
         """Settles what is left, as long as there is hope."""
-        asyncio.get_running_loop().call_later(HASTE_S if self._signals > 2 else BURIAL_MAX_S, self._deaths.give_up.set)
+        asyncio.get_running_loop().call_later(BURIAL_MAX_S, self._deaths.give_up.set)
         await self._solo.close()
         while self._burials:
             await asyncio.gather(*self._burials)
@@ -146,6 +149,8 @@ class Supervisor:
         """Returns when the child of a place has ended, or the last of those that took its place in turn."""
         while True:
             await _first(child.ended, child.worn.wait())
+            if self.stopping.is_set():
+                await _first(child.ended)  # nobody takes its place any more
             if child.ended.done():
                 return child
             child = await self._replace(child)
@@ -236,14 +241,15 @@ class Supervisor:
     # --- leases ----------------------------------------------------------------------------------------------------------
 
     async def _renew(self, child: Child) -> None:
-        """Renews what a child holds, from its first report to its end, whatever its loop does."""
-        await child.reported.wait()
+        """Renews what a child holds, from its first word to its end, whatever its loop does."""
+        await asyncio.wait({child.is_ready})
         while True:
             pause_s = min(self._worker.lease / RENEWALS_PER_LEASE, BEAT_MAX_S)
             try:
+                grips = [*child.grips(), *await self._unheard_grips(child, pause_s)]
                 until_us = monotonic_us() + self._worker.lease_us
-                renewals = await self._store.renew(child.grips(), self._worker.lease_us, child.info)
-                child.kept(until_us)
+                renewals = await self._store.renew(grips, self._worker.lease_us, child.info)
+                child.renewed(renewals, until_us)
                 told = [renewal for renewal in renewals if not renewal.held or renewal.cancel_requested]
                 if told and not child.ended.done():
                     child.tell(told)
@@ -255,25 +261,46 @@ class Supervisor:
                 pause_s = min(RETRY_S, pause_s)
             await asyncio.sleep(pause_s)
 
+    async def _unheard_grips(self, child: Child, after_s: float) -> list[Grip]:
+        """What a claim has brought whose answer lies unread, because something blocks the child's loop: it must not lapse meanwhile."""
+        claim_id = child.claim_since(self._loop_time() - after_s)
+        if claim_id is None:
+            return []
+        return [Grip(job.id, job.fence) for job in await still_held(self._store, claim_id, child.name)]
+
     async def _renew_line(self) -> None:
         """The same for those that wait to run alone. What is lost or cancelled shows when it is to start."""
         while True:
             if grips := self._solo.grips():
                 try:
                     await self._store.renew(grips, self._worker.lease_us)
-                except StoreError as error:
+                except Exception as error:  # noqa: BLE001 - whatever it is, the jobs that wait must not cost the whole fleet
                     log.warning("renewing leases failed, trying again: %s", error)
             await asyncio.sleep(min(self._worker.lease / RENEWALS_PER_LEASE, BEAT_MAX_S))
 
     # --- time-outs, limits and the end -------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
+        looked_s = self._loop_time()
         while True:
+            now_s = self._loop_time()
+            was_paused, looked_s = now_s - looked_s > PAUSED_S, now_s
             for child in list(self._children):
+                child.hear()
+                if was_paused:  # this process itself was stopped: nobody was silent
+                    child.heard_s = now_s
                 if not child.ended.done():
-                    self._look_at(child)
+                    self._look_at_safely(child)
             self._looks += 1
+            if os.getpid() == 1:
+                reap_strangers({child.pid for child in self._children})
             await asyncio.sleep(min(WATCH_S, self._settings.kill_after / 2))
+
+    def _look_at_safely(self, child: Child) -> None:
+        try:
+            self._look_at(child)
+        except Exception:  # without this loop nobody would end what does not stop
+            log.exception("looking at worker process %d failed", child.pid)
 
     def _look_at(self, child: Child) -> None:
         now_us, now_s, kill_after_us = monotonic_us(), self._loop_time(), round(self._settings.kill_after * 1_000_000)
@@ -312,6 +339,8 @@ class Supervisor:
         self.stopping.set()
         if self._solo_task is not None:  # what it feeds is among what its child holds; what waits is given back in the end
             self._solo_task.cancel()
+        if self._signals > 2:
+            asyncio.get_running_loop().call_later(HASTE_S, self._deaths.give_up.set)
         if self._signals == 2:
             log.warning("told to stop again: what still runs is stopped and given back now")
         elif self._signals == 3:
@@ -323,9 +352,9 @@ class Supervisor:
         if self._signals > 2:
             child.kill()
             return
-        grace_s = self._worker.grace if self._signals < 2 else 0.0
-        child.stop_by_s = min(child.stop_by_s or float("inf"), self._loop_time() + grace_s + STOP_MARGIN_S)
-        child.terminate()
+        hurry = self._signals == 2
+        grace_s = 0.0 if hurry else self._worker.grace
+        child.ask_to_stop("the supervisor was told to", self._loop_time() + grace_s + STOP_MARGIN_S, hurry=hurry)
 
 
 async def _first(*waits: Any) -> None:

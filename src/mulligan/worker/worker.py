@@ -98,6 +98,8 @@ class Worker:
         with suppress(StoreError):  # tried again by its loop, and nothing is claimed before
             await self._conditions.beat()
         self._running = True
+        if self.link is not None and not self.link.solo:
+            self.link.hello(self.name)  # before anything can block this loop: from now on its leases are renewed
         self._start_loops()
         if self.settings.thread_turn is not None:
             THREAD_TURNS.borrow(self.settings.thread_turn)
@@ -105,6 +107,8 @@ class Worker:
             GC_EVERY.borrow(self.settings.gc_every)
         try:
             await self._tell("WORKER_STARTED", {"queues": sorted(self._kit.queues), "concurrency": self.settings.concurrency})
+            if self.link is not None and self.link.solo:
+                self.link.hello(self.name)  # after its last write: a job that holds the interpreter must not hold a store's lock with it
         except BaseException:  # cancelled, say: nobody will call stop for a worker that did not start
             await self.stop()
             raise
@@ -168,7 +172,7 @@ class Worker:
             self.link.on_answers = self._apply_renewals
             self._keeper = self.link.reporter(settings.lease, self._describe)
             self._fetcher = self.link.feeder(self.executor, self._time) or self._fetcher
-            self.link.begin(self.name, self._policies)
+            self.link.sort_by(self._policies)
         self._fetcher.on_empty = self._on_progress
         self._conditions.changed = self._fetcher.written  # what was held back may not be any more
         self._sweeper = Sweeper(self._store, self._policies, self._bus, self._rng, self.name, self._conditions)
@@ -178,12 +182,10 @@ class Worker:
     def _start_loops(self) -> None:
         self._committer_task = self._spawn("committer", self._committer.run())
         self._fetcher_task = self._spawn("fetcher", self._fetcher.run())
-        self._tasks = [
-            self._spawn("sweeper", self._repeat(self._sweep)),
-            self._spawn("scheduler", self._repeat(self._scheduler.fire_due)),
-            self._spawn("pruner", self._repeat(self._prune)),
-            self._spawn("board", self._repeat(self._conditions.keep_up)),
-        ]
+        chores = [("board", self._conditions.keep_up)]
+        if self.link is None or not self.link.solo:  # a process for one dangerous job is no place for the chores of the fleet
+            chores += [("sweeper", self._sweep), ("scheduler", self._scheduler.fire_due), ("pruner", self._prune)]
+        self._tasks = [self._spawn(name, self._repeat(step)) for name, step in chores]
         if self._keeper_thread is not None:
             self._keeper_thread.start()
         else:
