@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
+from mulligan.cli.copying import copy_store
 from mulligan.core.change import Grip
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import Query, Store
 from mulligan.core.errors import BadSetting, StoreRejected
+from mulligan.core.job import Job
 from mulligan.core.receipt import RECEIPT_BYTES_MAX, RECEIPTS_MAX, Receipt
 from mulligan.stores import open_store
 from tests.builders import (
     cancelled,
+    claim,
     claim_one,
     crash,
     done,
@@ -22,11 +27,13 @@ from tests.builders import (
     full_state,
     get,
     grip,
+    new_job,
     put_and_claim,
     release,
     requeue,
     retry,
 )
+from tests.faults import FaultyStore
 
 
 async def test_a_receipt_is_written_and_read(store: Store, clock: ManualClock) -> None:
@@ -189,6 +196,55 @@ async def test_a_value_has_a_bound(store: Store) -> None:
     with pytest.raises(StoreRejected, match="65,538 bytes"):
         await store.put_receipt(grip(job), "larger", largest[:-1] + 'é"')
     assert await store.receipts([job.id]) == [[kept]]
+
+
+@pytest.mark.parametrize("sign", ["x", "é"])
+async def test_all_values_of_a_job_have_a_bound_together(store: Store, sign: str) -> None:
+    """Three megabytes, counted in bytes; one more is refused, what is there still answers, and the job can be settled."""
+    job, other = await put_and_claim(store), await put_and_claim(store)
+    large = '"' + sign * ((RECEIPT_BYTES_MAX - 2) // len(sign.encode())) + '"'
+    for number in range(45):
+        assert await store.put_receipt(grip(job), f"step-{number}", large) is not None
+    with pytest.raises(StoreRejected, match="3,000,000"):
+        await store.put_receipt(grip(job), "one-more", None)
+    assert await store.put_receipt(Grip(job.id, 9), "one-more", None) is None
+    assert await store.put_receipt(grip(other), "one-more", large) is not None
+    [own] = await store.receipts([job.id])
+    assert len(own) == 45
+    assert await store.put_receipt(grip(job), "step-0", None) == next(receipt for receipt in own if receipt.name == "step-0")
+    assert [verdict.applied for verdict in await store.settle([done(job)])] == [True]
+
+
+async def test_a_copy_asks_for_the_receipts_of_few_jobs_at_a_time(store: Store) -> None:
+    """Those of one job may be megabytes; all arrive all the same, also those of a failed job that shows no fence."""
+    await store.insert([new_job() for _ in range(150)])
+    jobs = (await claim(store, total=150)).jobs
+    for job in jobs[::7]:
+        await store.put_receipt(grip(job), "charge", f'"{job.id}"')
+    await store.settle([failed(job) for job in jobs])
+    source, target = Asked(store), open_store("memory://")
+    await target.open()
+    copied = await copy_store(source, target, lambda jobs: None)  # type: ignore[arg-type]
+    assert (copied.copied, copied.problems) == (150, ())
+    ids = [job.id for job in jobs]
+    assert await target.receipts(ids) == await store.receipts(ids)
+    assert sum(len(own) for own in await target.receipts(ids)) == 22
+    assert max(source.asked) <= 50 and sum(source.asked) == 150
+
+
+class Asked(FaultyStore):
+    """Notes of how many jobs receipts were asked at once, and hides the fences of jobs."""
+
+    def __init__(self, inner: Store) -> None:
+        super().__init__(inner)
+        self.asked: list[int] = []
+
+    async def get(self, ids: Sequence[str]) -> list[Job | None]:
+        return [None if job is None else replace(job, fence=0) for job in await self._inner.get(ids)]
+
+    async def receipts(self, ids: Sequence[str]) -> list[list[Receipt]]:
+        self.asked.append(len(ids))
+        return await self._inner.receipts(ids)
 
 
 @pytest.mark.parametrize("value", ['"\0"', '"\ud800"'])

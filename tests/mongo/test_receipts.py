@@ -9,7 +9,6 @@ import pytest
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import Query
 from mulligan.core.errors import BadPayload, StoreRejected
-from mulligan.core.receipt import RECEIPT_BYTES_MAX, RECEIPTS_MAX
 from mulligan.stores.mongo import MongoStore
 from mulligan.stores.mongo.database import Database
 from tests.builders import claim_one, done, fifo, get, grip, put_and_claim, retry
@@ -43,21 +42,6 @@ async def test_receipts_that_are_no_list_are_not_written_over(store: MongoStore,
     with pytest.raises(BadPayload):
         _ = shown.value
     assert (await get(store, job.id)).status == "processing"
-    assert [verdict.applied for verdict in await store.settle([done(job)])] == [True]
-
-
-async def test_all_receipts_together_fit_into_a_document(store: MongoStore) -> None:
-    """Beyond three megabytes one more is refused; what is there stays, and the job can still be settled."""
-    job = await put_and_claim(store)
-    large = '"' + "x" * (RECEIPT_BYTES_MAX - 2) + '"'
-    kept = 0
-    with pytest.raises(StoreRejected, match="3,000,000"):
-        for kept in range(RECEIPTS_MAX):
-            await store.put_receipt(grip(job), f"step-{kept}", large)
-    assert kept == 45
-    [own] = await store.receipts([job.id])
-    assert len(own) == kept
-    assert await store.put_receipt(grip(job), "step-0", None) == own[0]
     assert [verdict.applied for verdict in await store.settle([done(job)])] == [True]
 
 

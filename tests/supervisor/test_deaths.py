@@ -154,7 +154,13 @@ async def test_the_end_is_seen_where_the_system_tells_nobody(tmp_path: Path, mon
 
     monkeypatch.setattr(os, "pidfd_open", refused)
     left = tmp_path / "left"
-    script = f"import os, signal\npid = os.fork()\nif pid == 0: signal.pause()\nf = open({str(left)!r}, 'w'); f.write(str(pid)); f.close()\nos._exit(7)"
+    script = f"""
+import os, pathlib, signal
+pid = os.fork()
+if pid == 0: signal.pause()
+pathlib.Path({str(left)!r}).write_text(str(pid))
+os._exit(7)
+"""
     child = Child(1, [sys.executable, "-c", script], 1, lambda _child, _jobs: None)
     assert await asyncio.wait_for(child.ended, 20) == 7
     while is_alive(int(left.read_text())):

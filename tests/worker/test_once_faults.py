@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mulligan import BadSetting, Context, Fail, IllegalMove, LeaseLost, StoreError
-from mulligan.core.receipt import RECEIPTS_MAX
+from mulligan import BadSetting, Context, Fail, IllegalMove, LeaseLost, StoreError, StoreRejected
+from mulligan.core.receipt import RECEIPT_BYTES_MAX, RECEIPTS_MAX
 from tests.builders import grip, release
 from tests.virtual import Stage, play
 from tests.worker.once import SlowReceipts, Till, drained, faulty, names
@@ -226,6 +226,59 @@ def test_bad_steps_are_refused_before_they_are_done(local_backend: str, tmp_path
         assert (job.status, till.charged) == ("done", []), job.last_error
 
     play(local_backend, tmp_path, scene)
+
+
+@pytest.mark.parametrize("runs", [1, 2])
+def test_of_steps_beside_each_other_no_more_are_done_than_have_room(local_backend: str, tmp_path: Path, runs: int) -> None:
+    """Those under way count as well, so that no effect happens whose receipt is refused afterwards; also where receipts are read first."""
+
+    async def scene(stage: Stage) -> None:
+        till, refused = Till(), []
+
+        @stage.app.task
+        async def order(ctx: Context) -> int:
+            if ctx.attempt < runs:
+                raise ConnectionError
+            steps = (ctx.once(f"step-{number}", till.charge, number) for number in range(RECEIPTS_MAX + 30))
+            for answer in await asyncio.gather(*steps, return_exceptions=True):
+                if isinstance(answer, BaseException):
+                    refused.append(answer)
+            return len(refused)
+
+        handle = await order.enqueue()
+        job = await drained(stage, handle)
+        assert (job.status, job.result, len(till.charged)) == ("done", 30, RECEIPTS_MAX), job.last_error
+        assert {type(error) for error in refused} == {StoreRejected}
+        assert len(await names(stage, handle)) == RECEIPTS_MAX
+
+    play(local_backend, tmp_path, scene)
+
+
+def test_a_step_whose_receipt_might_not_fit_is_refused_before_it_is_done(backend: str, tmp_path: Path) -> None:
+    """All receipts of a job have one bound together, on every store; a rerun counts those of the runs before it."""
+
+    async def scene(stage: Stage) -> None:
+        calls: list[int] = []
+
+        def large() -> str:
+            calls.append(1)
+            return "x" * (RECEIPT_BYTES_MAX - 2)
+
+        @stage.app.task
+        async def order(ctx: Context) -> str:
+            if ctx.attempt == 1:
+                for number in range(44):
+                    await ctx.once(f"step-{number}", large)
+                raise ConnectionError
+            await ctx.once("step-44", large)
+            with pytest.raises(StoreRejected, match="3,000,000"):
+                await ctx.once("step-45", large)
+            return (await ctx.once("step-7", large))[:3]
+
+        job = await drained(stage, await order.enqueue())
+        assert (job.status, job.result, len(calls)) == ("done", "xxx", 45), job.last_error
+
+    play(backend, tmp_path, scene)
 
 
 def test_a_failed_step_may_be_tried_again_in_the_same_run(local_backend: str, tmp_path: Path) -> None:

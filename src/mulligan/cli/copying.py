@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -17,8 +17,17 @@ from mulligan.core.receipt import Receipt
 SEEN_LATELY_US = 60 * SECOND_US  # a worker that reported itself so recently, and has not said goodbye, is at work
 FIRST_PAGE = 50  # until it is known how large the jobs are
 PORTION_BYTES = 8_000_000  # carried in one write
+RECEIPTS_OF = 50  # jobs whose receipts are read at once; those of one job may be megabytes
 Receipts = Mapping[str, Sequence[Receipt]]  # by the id of their job
 COUNTED = ("processing", "done", "failed", "cancelled", "fresh_ready", "fresh_later", "retry_ready", "retry_later")
+
+
+class Portion(NamedTuple):
+    """Jobs that are carried in one write."""
+
+    jobs: Sequence[Job]
+    receipts: Receipts
+    size: int
 
 
 class Copied(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,9 +67,11 @@ async def copy_store(source: Store, target: Store, told: Callable[[int], None]) 
     while True:
         page = await source.find(Query(), limit, after)
         jobs = [job for job in await source.get([job.id for job in page.jobs]) if job is not None]
-        receipts = await _receipts_of(source, jobs)
-        created = [is_new for part in _portions(jobs, receipts) for is_new in await target.restore(part, receipts)]
-        limit = _next_limit(jobs, receipts)
+        created, size = list[bool](), 0
+        async for portion in _portions(source, jobs):
+            created += await target.restore(portion.jobs, portion.receipts)
+            size += portion.size
+        limit = max(1, min(FIND_LIMIT_MAX, PORTION_BYTES * len(jobs) // max(1, size)))  # if the next ones are as large as these
         seen.update(_place(job) for job in jobs)
         copied.update(_place(job) for job, is_new in zip(jobs, created, strict=True) if is_new)
         known = [job for job, is_new in zip(jobs, created, strict=True) if not is_new]
@@ -86,8 +97,8 @@ async def copy_store(source: Store, target: Store, told: Callable[[int], None]) 
 
 
 async def _receipts_of(source: Store, jobs: Sequence[Job]) -> Receipts:
-    """Those of jobs that were ever claimed, which others cannot have."""
-    ids = [job.id for job in jobs if job.fence > 0]
+    """Those of jobs that were ever claimed, which others cannot have; of a failed one that is damaged, nobody knows."""
+    ids = [job.id for job in jobs if job.fence > 0 or job.status == "failed"]
     return {job_id: own for job_id, own in zip(ids, await source.receipts(ids), strict=True) if own} if ids else {}
 
 
@@ -108,29 +119,27 @@ async def _copy_settings(source: Store, target: Store) -> tuple[int, int, int]:
     return len(states), len(schedules), len(notes)
 
 
-def _portions(jobs: Sequence[Job], receipts: Receipts) -> Iterator[list[Job]]:
+async def _portions(source: Store, jobs: Sequence[Job]) -> AsyncIterator[Portion]:
     """The jobs in parts of bounded size, so that one write stays far below a store's time-out, however large the payloads are."""
-    part: list[Job] = []
-    size = 0
-    for job in jobs:
-        part.append(job)
-        size += _bytes(job, receipts)
-        if size >= PORTION_BYTES:
-            yield part
-            part, size = [], 0
+    part, kept, size = list[Job](), dict[str, Sequence[Receipt]](), 0
+    for at in range(0, len(jobs), RECEIPTS_OF):
+        some = jobs[at : at + RECEIPTS_OF]
+        receipts = await _receipts_of(source, some)
+        for job in some:
+            own = receipts.get(job.id, ())
+            part.append(job)
+            kept[job.id] = own
+            size += _bytes(job, own)
+            if size >= PORTION_BYTES:
+                yield Portion(part, kept, size)
+                part, kept, size = [], {}, 0
     if part:
-        yield part
+        yield Portion(part, kept, size)
 
 
-def _next_limit(jobs: Sequence[Job], receipts: Receipts) -> int:
-    """How many jobs the next page may have, if they are as large as those of the last one."""
-    average = sum(_bytes(job, receipts) for job in jobs) // max(1, len(jobs))
-    return max(1, min(FIND_LIMIT_MAX, PORTION_BYTES // max(1, average)))
-
-
-def _bytes(job: Job, receipts: Receipts) -> int:
+def _bytes(job: Job, receipts: Sequence[Receipt]) -> int:
     texts = sum(len(record.error.traceback or "") + len(record.error.message) for record in job.history if record.error is not None)
-    kept = sum(len(receipt.value_json or "") for receipt in receipts.get(job.id, ()))
+    kept = sum(len(receipt.value_json or "") for receipt in receipts)
     return len(job.payload) + len(job.policy) + len(job.result_json or "") + texts + kept + 500
 
 

@@ -16,6 +16,11 @@ from mulligan.core.errors import BadPayload, StoreRejected
 
 RECEIPTS_MAX = 100  # of one job
 RECEIPT_BYTES_MAX = 64 * 1024
+# All receipts of a job together: what one document of MongoDB has room for beside the rest of a job, and so the same on every store.
+RECEIPTS_BYTES_MAX = 3_000_000
+RECEIPTS_BYTES_BEFORE = RECEIPTS_BYTES_MAX - RECEIPT_BYTES_MAX  # with more than that there may be no room for another one
+RECEIPT_BYTES_BESIDE = 100  # what a receipt takes beside its name and its value; on no store more
+FEW = RECEIPTS_BYTES_BEFORE // (RECEIPT_BYTES_MAX + 128 + RECEIPT_BYTES_BESIDE)  # so many fit however large they are: nobody need add up
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False, kw_only=True):
@@ -71,6 +76,19 @@ def check_receipt(name: str, value_json: str | None) -> None:
 def too_many(job_id: str) -> StoreRejected:
     """What a job that has all the receipts it may have is answered."""
     return StoreRejected(f"job {job_id} has {RECEIPTS_MAX} receipts, which is the limit; let one step do more, or use more jobs")
+
+
+def too_large(job_id: str) -> StoreRejected:
+    """What a job is answered whose receipts may leave no room for one more."""
+    return StoreRejected(
+        f"job {job_id}: its receipts take almost {RECEIPTS_BYTES_MAX:,} bytes together, which is the limit; "
+        "let steps return less, or use more jobs"
+    )
+
+
+def kept_bytes(name: str, value_json: str | None) -> int:
+    """What a receipt counts towards the bound of all."""
+    return RECEIPT_BYTES_BESIDE + len(name) + (0 if value_json is None else _bytes(value_json))
 
 
 def undecodable(name: str, problem: object) -> Receipt:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mulligan.core.change import Grip
 from mulligan.core.job import Job
-from mulligan.core.receipt import RECEIPTS_MAX, Receipt, in_order, too_many
+from mulligan.core.receipt import RECEIPTS_BYTES_BEFORE, RECEIPTS_MAX, Receipt, in_order, kept_bytes, too_large, too_many
 from mulligan.stores.memory_rows import is_held
 
 
@@ -24,6 +24,8 @@ class Receipts:
         if name not in known:
             if len(known) >= RECEIPTS_MAX:
                 raise too_many(row.id)
+            if sum(kept_bytes(one.name, one.value_json) for one in known.values()) > RECEIPTS_BYTES_BEFORE:
+                raise too_large(row.id)
             known[name] = Receipt(name=name, value_json=value_json, fence=grip.fence, at_us=now_us)
         return known[name]
 

@@ -14,7 +14,7 @@ from typing import Any, ParamSpec, TypeVar, overload
 from mulligan.core.codec import check_name
 from mulligan.core.errors import BadPayload, IllegalMove, StoreError
 from mulligan.core.job import Job
-from mulligan.core.receipt import RECEIPTS_MAX, Receipt, encode_receipt, too_many
+from mulligan.core.receipt import RECEIPTS_BYTES_BEFORE, RECEIPTS_MAX, Receipt, encode_receipt, kept_bytes, too_large, too_many
 from mulligan.worker.receipts import ReceiptBook
 
 P = ParamSpec("P")
@@ -33,10 +33,13 @@ class Steps:
         self._known: dict[str, Receipt] | None = None if job.fence > 1 else {}
         self._under_way: set[str] = set()
         self._unwritten: dict[str, str | None] = {}  # values of steps that are done, until the store has them
+        self._sizes: dict[str, int] = {}  # of the known and of the unwritten ones
         self._waiting: set[asyncio.Task[Any]] = set()  # what threads wait for
 
     async def begin(self, name: str) -> Receipt | None:
         """The step's receipt; None if the step is to be done now: then `end` or `abandon` must follow."""
+        if asyncio.get_running_loop() is not self.book.loop:
+            raise IllegalMove(f"step {name!r}: this is not the loop its job is held on; a sync handler calls ctx.sync.once, without a loop")
         if name in self._under_way:
             raise IllegalMove(f"step {name!r} is under way in this run; give each step a name of its own")
         self._under_way.add(name)
@@ -44,10 +47,10 @@ class Steps:
         try:
             known = await self._receipts()
             receipt = known.get(name)
-            if receipt is None and len(known) >= RECEIPTS_MAX:
-                raise too_many(self._job.id)
             if receipt is None and name in self._unwritten:
                 receipt = await self._write(name)
+            elif receipt is None:
+                self._require_room(known)
         except BaseException:
             self._under_way.discard(name)
             raise
@@ -58,7 +61,8 @@ class Steps:
     async def end(self, name: str, value: Any) -> Receipt:
         """Stores the receipt of a step that is done; the one that is stored, if another was first."""
         try:
-            self._unwritten[name] = encode_receipt(name, value)
+            self._unwritten[name] = text = encode_receipt(name, value)
+            self._sizes[name] = kept_bytes(name, text)
             return await self._write(name)
         except (BadPayload, StoreError) as problem:
             raise self.book.unusable(problem) from problem
@@ -76,11 +80,13 @@ class Steps:
         except BadPayload as problem:
             raise self.book.unusable(problem) from problem
 
-    async def watched(self, work: Awaitable[T]) -> T:
-        """Work that a thread waits for; `stop` cancels it."""
+    async def watched(self, work: Awaitable[T], *, is_late: bool = False) -> T:
+        """Work that a thread waits for; `stop` cancels it, and has done so already if it is late."""
         task = asyncio.current_task()
         assert task is not None
         self._waiting.add(task)
+        if is_late:
+            self.book.loop.call_soon(self._let_go, task)  # when it waits: what it is to write has its last moment then
         try:
             return await work
         finally:
@@ -89,13 +95,26 @@ class Steps:
     def stop(self) -> None:
         """Lets threads go that wait for the store: their run should stop."""
         for task in self._waiting - {asyncio.current_task()}:  # one that found out itself has its own error to tell
+            self._let_go(task)
+
+    def _let_go(self, task: asyncio.Task[Any]) -> None:
+        if task in self._waiting:
+            self._waiting.discard(task)  # once is enough, and twice would cut a last write short
             task.cancel()
+
+    def _require_room(self, known: Mapping[str, Receipt]) -> None:
+        """Refuses a step whose receipt might be refused when it is too late. Steps under way have their place, of whatever size."""
+        if len(known.keys() | self._under_way | self._unwritten.keys()) > RECEIPTS_MAX:
+            raise too_many(self._job.id)
+        if sum(self._sizes.values()) > RECEIPTS_BYTES_BEFORE:
+            raise too_large(self._job.id)
 
     async def _receipts(self) -> dict[str, Receipt]:
         if self._known is None:
             found = await self.book.read(self._job)
             if self._known is None:  # else another step was quicker, and may have added to it
                 self._known = found
+                self._sizes |= {receipt.name: kept_bytes(receipt.name, receipt.value_json) for receipt in found.values()}
         return self._known
 
     async def _write(self, name: str) -> Receipt:
@@ -108,6 +127,7 @@ class Steps:
         if receipt is None:
             raise self.book.refused(self._job, name)
         (await self._receipts())[name] = receipt
+        self._sizes[name] = kept_bytes(name, receipt.value_json)
         del self._unwritten[name]
         return receipt
 

@@ -11,12 +11,13 @@ from typing import Any, ParamSpec, TypeVar, overload
 from mulligan.core.errors import IllegalMove, UsageError
 from mulligan.worker.receipts import ReceiptBook
 from mulligan.worker.steps import Steps, StepValue
-from mulligan.worker.threads import JobInterrupted
+from mulligan.worker.threads import JobInterrupted, Uninterrupted
 
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
 LOOK_S = 1.0  # how often a thread that waits makes sure that there is still somebody to answer
+LAST_LOOKS = 3  # of a thread that was told to stop: longer than a last write (LAST_WRITE_S), shorter than a thread is waited for
 
 
 class SyncStep(StepValue):
@@ -50,13 +51,19 @@ class SyncStep(StepValue):
 
     async def _end(self) -> Any:
         steps = self._run.steps()
-        return steps.value_of(await steps.watched(steps.end(self._name, self._value)))
+        return steps.value_of(await steps.watched(steps.end(self._name, self._value), is_late=self._run.is_cancelled()))
 
     def _abandon(self) -> None:
         self._run.steps().abandon(self._name)
 
+    def _stop(self) -> None:
+        self._run.steps().stop()
+
     def _on_loop(self, book: ReceiptBook, work: Coroutine[Any, Any, T]) -> T:
-        """Runs the work on the worker's loop and waits for it; JobInterrupted if the run should stop meanwhile."""
+        """Runs the work on the worker's loop and waits for its end; JobInterrupted then if the run should stop meanwhile.
+
+        The thread does not leave before: its run would be settled, and a receipt that is still being written refused.
+        """
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -67,10 +74,15 @@ class SyncStep(StepValue):
         if book.loop.is_closed():
             work.close()
             raise JobInterrupted
-        future = asyncio.run_coroutine_threadsafe(work, book.loop)
-        while not wait([future], LOOK_S).done:
-            if book.loop.is_closed():
-                raise JobInterrupted
+        with Uninterrupted() as block:
+            future = asyncio.run_coroutine_threadsafe(work, book.loop)
+            looks = 0
+            while not wait([future], LOOK_S).done:
+                if book.loop.is_closed() or looks == LAST_LOOKS:
+                    raise JobInterrupted
+                if block.told:
+                    looks += 1
+                    book.loop.call_soon_threadsafe(self._stop)  # it may be the thread alone that was told, by middleware, say
         if future.cancelled():
             raise JobInterrupted
         return future.result()

@@ -14,14 +14,14 @@ from pymongo import ReturnDocument
 
 from mulligan.core.change import Grip
 from mulligan.core.errors import StoreRejected, StoreUnavailable
-from mulligan.core.receipt import RECEIPT_BYTES_MAX, RECEIPTS_MAX, Receipt, in_order, too_many, undecodable
+from mulligan.core.receipt import RECEIPTS_BYTES_BEFORE, RECEIPTS_MAX, Receipt, in_order, too_large, too_many, undecodable
 from mulligan.stores.mongo.database import Database, Doc
 
 _ROOM: Doc = {
     "$or": [{"receipts": {"$exists": False}}, {"receipts": {"$type": "array"}, f"receipts.{RECEIPTS_MAX - 1}": {"$exists": False}}]
 }
-# A document may have 16 MB, of which everything else in a job may take 12.
-BYTES_MAX = 3_000_000  # of all receipts of a job
+# A document may have 16 MB, of which everything else in a job may take 12. What receipts take in it is a little less than what they count.
+_BYTES: Doc = {"$bsonSize": {"all": "$receipts"}}
 _PROBLEMS = (msgspec.ValidationError, TypeError)
 
 
@@ -30,10 +30,9 @@ async def put_receipt(database: Database, grip: Grip, name: str, value_json: str
     held: Doc = {"_id": grip.job_id, "status": "processing", "fence": grip.fence}
     entry: Doc = {"name": {"$literal": name}, "value": {"$literal": value_json}, "fence": grip.fence, "at_us": database.now_term()}
     longer: Doc = {"$concatArrays": [{"$ifNull": ["$receipts", []]}, [entry]]}
-    most = BYTES_MAX - RECEIPT_BYTES_MAX
     only: Doc = {"receipts": {"$elemMatch": {"name": name}}}
     written = await database.jobs.find_one_and_update(
-        {**held, "receipts.name": {"$ne": name}, **_ROOM, "$expr": {"$lt": [{"$bsonSize": {"all": "$receipts"}}, most]}},
+        {**held, "receipts.name": {"$ne": name}, **_ROOM, "$expr": {"$lt": [_BYTES, RECEIPTS_BYTES_BEFORE]}},
         [{"$set": {"receipts": longer}}],
         projection=only,
         return_document=ReturnDocument.AFTER,
@@ -49,8 +48,8 @@ async def put_receipt(database: Database, grip: Grip, name: str, value_json: str
     if await database.jobs.find_one({**held, **_ROOM}, {"_id": 1}) is None:
         whole = await database.jobs.find_one({"_id": grip.job_id, "receipts": {"$type": "array"}}, {"_id": 1})
         raise StoreRejected(f"job {grip.job_id}: its receipts are damaged") if whole is None else too_many(grip.job_id)
-    if await database.jobs.find_one({**held, "$expr": {"$gte": [{"$bsonSize": {"all": "$receipts"}}, most]}}, {"_id": 1}) is not None:
-        raise StoreRejected(f"job {grip.job_id}: its receipts take {BYTES_MAX:,} bytes together, more does not fit into its document")
+    if await database.jobs.find_one({**held, "$expr": {"$gte": [_BYTES, RECEIPTS_BYTES_BEFORE]}}, {"_id": 1}) is not None:
+        raise too_large(grip.job_id)
     raise StoreUnavailable(f"job {grip.job_id} is being changed by others; nothing is lost, the same call may be repeated")
 
 

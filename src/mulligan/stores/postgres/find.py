@@ -58,8 +58,6 @@ WITH old AS MATERIALIZED (
   DELETE FROM {s}.jobs j USING old WHERE j.id = old.id RETURNING j.id, j.queue
 ), forgotten AS (
   DELETE FROM {s}.history h USING gone WHERE h.job_id = gone.id
-), undone AS (
-  DELETE FROM {s}.receipts r USING gone WHERE r.job_id = gone.id
 ), counted AS (
   INSERT INTO {s}.tallies (queue, status, jobs) SELECT g.queue, $1, -count(*) FROM gone g GROUP BY g.queue
 )

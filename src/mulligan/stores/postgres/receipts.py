@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mulligan.core.change import Grip
-from mulligan.core.receipt import RECEIPTS_MAX, Receipt, in_order, too_many
+from mulligan.core.receipt import RECEIPT_BYTES_BESIDE, RECEIPTS_BYTES_BEFORE, RECEIPTS_MAX, Receipt, in_order, too_large, too_many
 from mulligan.stores.migration import Migration
 from mulligan.stores.postgres.database import Database, Transaction
 
@@ -21,14 +21,18 @@ CREATE TABLE {s}.receipts (
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)
 """
 # The job's row is locked first: nobody takes the job over, and no other receipt of it is counted, until this one is written.
-# No row is answered where the grip does not hold, and one without a name where there are too many.
+# No row is answered where the grip does not hold, and one without a name where there are too many, or too large ones: its fence says
+# how many there are. The sizes are known without reading the values.
 _FUNCTION = """
-CREATE FUNCTION {s}.put_receipt(given_us bigint, held_id text, held_fence bigint, new_name text, new_value text, most bigint)
+CREATE FUNCTION {s}.put_receipt(given_us bigint, held_id text, held_fence bigint, new_name text, new_value text, most bigint,
+  beside bigint, most_bytes bigint)
 RETURNS TABLE (name text, value text, fence bigint, at_us bigint) LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 #variable_conflict use_column
 DECLARE
   held text := 'processing';  -- not a constant, as in settle: the key alone shall lead to the row
+  known bigint;
+  known_bytes bigint;
 BEGIN
   PERFORM 1 FROM {s}.jobs j WHERE j.id = held_id AND j.status = held AND j.fence = held_fence FOR NO KEY UPDATE;
   IF NOT FOUND THEN
@@ -38,8 +42,10 @@ BEGIN
   IF FOUND THEN
     RETURN;
   END IF;
-  IF (SELECT count(*) FROM {s}.receipts r WHERE r.job_id = held_id) >= most THEN
-    RETURN QUERY SELECT NULL::text, NULL::text, 0::bigint, 0::bigint;
+  SELECT count(*), coalesce(sum(beside + octet_length(r.name) + coalesce(octet_length(r.value), 0)), 0) INTO known, known_bytes
+  FROM {s}.receipts r WHERE r.job_id = held_id;
+  IF known >= most OR known_bytes > most_bytes THEN
+    RETURN QUERY SELECT NULL::text, NULL::text, known, 0::bigint;
     RETURN;
   END IF;
   RETURN QUERY INSERT INTO {s}.receipts AS r (job_id, name, value, fence, at_us)
@@ -47,9 +53,24 @@ BEGIN
 END
 $$
 """
-RECEIPTS = Migration(number=3, name="receipts of finished steps", statements=(_TABLE, _FUNCTION))
+# Whoever removes a job removes its receipts: retention, also of a worker that knows nothing of them, or a person. One probe of the key
+# for each job, in one statement for all that go together.
+_LEAVING = """
+CREATE FUNCTION {s}.receipts_leave() RETURNS trigger LANGUAGE plpgsql
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+BEGIN
+  DELETE FROM {s}.receipts r WHERE r.job_id = ANY (ARRAY(SELECT g.id FROM gone g));
+  RETURN NULL;
+END
+$$
+"""
+_TRIGGER = """
+CREATE TRIGGER jobs_left_receipts AFTER DELETE ON {s}.jobs REFERENCING OLD TABLE AS gone
+FOR EACH STATEMENT EXECUTE FUNCTION {s}.receipts_leave()
+"""
+RECEIPTS = Migration(number=3, name="receipts of finished steps", statements=(_TABLE, _FUNCTION, _LEAVING, _TRIGGER))
 
-_PUT = "SELECT name, value, fence, at_us FROM {s}.put_receipt($1, $2, $3, $4, $5, $6)"
+_PUT = "SELECT name, value, fence, at_us FROM {s}.put_receipt($1, $2, $3, $4, $5, $6, $7, $8)"
 _ALL = """
 SELECT r.job_id, r.name, r.value, r.fence, r.at_us FROM unnest($1::text[]) AS v(id),
   LATERAL (SELECT * FROM {s}.receipts k WHERE k.job_id = v.id OFFSET 0) AS r
@@ -63,11 +84,12 @@ FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[]) AS v
 
 async def put_receipt(database: Database, grip: Grip, name: str, value_json: str | None) -> Receipt | None:
     """Stores the receipt of a step, or finds the one that is there; None if the grip does not hold."""
-    row = await database.row(_PUT, database.now_us(), grip.job_id, grip.fence, name, value_json, RECEIPTS_MAX)
+    bounds = (RECEIPTS_MAX, RECEIPT_BYTES_BESIDE, RECEIPTS_BYTES_BEFORE)
+    row = await database.row(_PUT, database.now_us(), grip.job_id, grip.fence, name, value_json, *bounds)
     if row is None:
         return None
     if row[0] is None:
-        raise too_many(grip.job_id)
+        raise too_many(grip.job_id) if row[2] >= RECEIPTS_MAX else too_large(grip.job_id)
     return _receipt_of(*row)
 
 

@@ -7,20 +7,34 @@ from collections.abc import Sequence
 import msgspec
 
 from mulligan.core.change import Grip
-from mulligan.core.receipt import RECEIPTS_MAX, Receipt, in_order, too_many, undecodable
+from mulligan.core.receipt import (
+    FEW,
+    RECEIPT_BYTES_BESIDE,
+    RECEIPTS_BYTES_BEFORE,
+    RECEIPTS_MAX,
+    Receipt,
+    in_order,
+    too_large,
+    too_many,
+    undecodable,
+)
 from mulligan.stores.redis.layout import array_of, encode, run_of
 from mulligan.stores.redis.server import Server
 
-PORTION = 50  # jobs in one script; it blocks the server while it runs
+PORTION = 5  # jobs in one script; it blocks the server while it runs, and each of them may have megabytes
+PACKED = 23  # bytes at most of fence, time and the value's head, which lie with the value
 _decoder = msgspec.msgpack.Decoder(tuple[int, int, str | None])
 
 
 async def put_receipt(server: Server, grip: Grip, name: str, value_json: str | None) -> Receipt | None:
     """Stores the receipt of a step, or finds the one that is there; None if the grip does not hold."""
-    given = (name, int(value_json is not None), value_json or "", RECEIPTS_MAX)
-    what, text = (await server.run("receipt", grip.job_id, grip.fence, *given)).values
+    given = (name, int(value_json is not None), value_json or "")
+    bounds = (RECEIPTS_MAX, FEW, RECEIPT_BYTES_BESIDE - PACKED, RECEIPTS_BYTES_BEFORE)
+    what, text = (await server.run("receipt", grip.job_id, grip.fence, *given, *bounds)).values
     if what == b"full":
         raise too_many(grip.job_id)
+    if what == b"large":
+        raise too_large(grip.job_id)
     return _receipt_of(name.encode(), text) if what == b"kept" else None
 
 

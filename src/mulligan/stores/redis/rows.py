@@ -109,6 +109,7 @@ def _piece_by_piece(raw: Raw, now_us: int) -> Bad:
     for names, part in zip((HEAD, LIMITS, TAIL), _values(raw.body, 3), strict=False):
         values |= dict(zip(names, _values(_inside(part), len(names)), strict=False))
     values |= dict(zip(EXTRA, _values(raw.extra or NOTHING, 2), strict=False))
+    history = tuple(record_of(text) for text in raw.history)
     fields: dict[str, Any] = {}
     reasons = []
     for name in FIELDS[:-1]:
@@ -116,14 +117,13 @@ def _piece_by_piece(raw: Raw, now_us: int) -> Bad:
             fields[name] = msgspec.msgpack.decode(values[name], type=_TYPES[name])
         except KeyError:
             reasons.append(f"{name}: missing")
-            fields[name] = _stand_in(name)
+            fields[name] = _stand_in(name, history)
         except _PROBLEMS as problem:
             reasons.append(f"{name}: {problem}")
-            fields[name] = _stand_in(name)
+            fields[name] = _stand_in(name, history)
     fields["id"] = raw.id.decode("utf-8", "replace")  # that of the key, whatever the body says
     reason = "; ".join(reasons)[:2_000] or "its parts do not fit together"
     error = ErrorInfo(type=UNDECODABLE, message=f"the stored job cannot be decoded: {reason}")
-    history = tuple(record_of(text) for text in raw.history)
     return Bad(raw, Job(**(fields | {"last_error": error}), read_at_us=now_us, history=history), reason)
 
 
@@ -147,8 +147,11 @@ _TYPES = {field.name: field.type for field in msgspec.structs.fields(Job)}
 _SAFE: dict[str, Any] = {"status": "failed", "lane": LANES[0], "tags": (), "last_error": None, "cancel_requested": False}
 
 
-def _stand_in(name: str) -> Any:
+def _stand_in(name: str, history: Sequence[HistoryRecord]) -> Any:
     """Something of the right type to show in place of a value that cannot be decoded."""
+    if name == "fence":
+        # Not 0, as if nobody had ever held it: the next holder would not look for what those before have done (worker/steps.py).
+        return max((record.fence for record in history), default=0) + 1
     if name in _SAFE:
         return _SAFE[name]
     if type(None) in get_args(_TYPES[name]):

@@ -7,7 +7,17 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from mulligan.core.change import Grip
-from mulligan.core.receipt import RECEIPTS_MAX, Receipt, in_order, too_many, undecodable
+from mulligan.core.receipt import (
+    FEW,
+    RECEIPT_BYTES_BESIDE,
+    RECEIPTS_BYTES_BEFORE,
+    RECEIPTS_MAX,
+    Receipt,
+    in_order,
+    too_large,
+    too_many,
+    undecodable,
+)
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.rows import to_json
 
@@ -15,6 +25,7 @@ _HELD = "SELECT seq FROM mulligan_jobs INDEXED BY mulligan_jobs_id WHERE id = ? 
 # Texts are read as bytes: one that is no UTF-8 must not keep the others from being read.
 _ONE = "SELECT CAST(name AS BLOB), CAST(value AS BLOB), fence, at_us FROM mulligan_receipts WHERE job = ? AND name = ?"
 _COUNT = "SELECT count(*) FROM mulligan_receipts WHERE job = ?"
+_BYTES = "SELECT sum(? + length(name) + length(CAST(coalesce(value, '') AS BLOB))) FROM mulligan_receipts WHERE job = ?"
 _PUT = "INSERT INTO mulligan_receipts (job, name, fence, at_us, value) VALUES (?, ?, ?, ?, ?)"
 _ALL = """
 SELECT j.id, CAST(r.name AS BLOB), CAST(r.value AS BLOB), r.fence, r.at_us
@@ -35,6 +46,8 @@ def put_receipt(transaction: Transaction, grip: Grip, name: str, value_json: str
     [count] = transaction.row(_COUNT, held)
     if count >= RECEIPTS_MAX:
         raise too_many(grip.job_id)
+    if count > FEW and transaction.row(_BYTES, (RECEIPT_BYTES_BESIDE, held[0]))[0] > RECEIPTS_BYTES_BEFORE:
+        raise too_large(grip.job_id)
     transaction.run(_PUT, (held[0], name, grip.fence, transaction.now_us, value_json))
     return Receipt(name=name, value_json=value_json, fence=grip.fence, at_us=transaction.now_us)
 
