@@ -12,7 +12,11 @@ from mulligan.core.contract import Ask, Claimed, Query
 from mulligan.core.job import Job
 from mulligan.core.outcome import Succeeded
 from mulligan.policy.decide import success
+from mulligan.torture.ledger import mono_us
 from mulligan.torture.tasks import make_app
+from mulligan.worker.deaths import NO_QUEUE
+
+BLIND_US = 4_000_000
 
 
 def settles_by_id_alone(store: Any) -> None:
@@ -93,8 +97,22 @@ def forgets_the_backoff(store: Any) -> None:
     store.settle = impatient
 
 
+def finds_nothing_at_first(store: Any) -> None:
+    """For some seconds each process is told that nothing is due, however often it asks."""
+    claim, began = store.claim, mono_us()
+    nothing = Ask(queue=NO_QUEUE, lane="fresh", priority=0, guaranteed=1)
+
+    async def blind(claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed:
+        is_blind = mono_us() < began + BLIND_US
+        claimed: Claimed = await claim(claim_id, owner, (nothing,) if is_blind else asks, total, lease_us)
+        return claimed
+
+    store.claim = blind
+
+
 unfenced = make_app(settles_by_id_alone)
 hasty = make_app(acknowledges_before_it_runs)
 grabbing = make_app(takes_over_the_living)
 greedy = make_app(counts_failures_twice)
 impatient = make_app(forgets_the_backoff)
+blind = make_app(finds_nothing_at_first)

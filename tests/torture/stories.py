@@ -59,9 +59,17 @@ class Story:
         facts = {"sent": self.at, "store": store, "until": store + LEASE_US, "gen": gen, "id": claim_id or f"claim {job} {fence} {pid}"}
         return self.note("CLAIM", pid, job=job, fence=fence, **facts)
 
-    def start(self, fence: int = 1, pid: int = CHILD, *, job: str = "a", gen: int = 1, key: str = "") -> Story:
+    def idle(self, pid: int) -> Story:
+        """A claim is answered, and slots stay free."""
+        return self.note("IDLE", pid, sent=self.at, store=self.store_us)
+
+    def renew(self, fence: int = 1, pid: int = PARENT, *, job: str = "a") -> Story:
+        """A lease is renewed."""
+        return self.note("RENEW", pid, job=job, fence=fence, sent=self.at, ok=True)
+
+    def start(self, fence: int = 1, pid: int = CHILD, *, job: str = "a", gen: int = 1, key: str = "", how: str = "") -> Story:
         """A handler begins."""
-        return self.note("START", pid, job=job, fence=fence, gen=gen, key=key or f"{job}:{gen}")
+        return self.note("START", pid, job=job, fence=fence, gen=gen, key=key or f"{job}:{gen}", how=how)
 
     def effect(self, fence: int = 1, pid: int = CHILD, *, job: str = "a", gen: int = 1, fenced: bool = True, keyed: bool = True) -> Story:
         """The sink was asked."""

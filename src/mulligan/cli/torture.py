@@ -155,8 +155,12 @@ def _show(report: dict[str, Any], plan: Plan) -> None:
     rows = [[name, report[name], _bound(report, name), words] for name, words in SHOWN.items()]
     table(("check", ">count", ">95 % below", "what it counts"), [[str(cell) for cell in row] for row in rows])
     say(
-        f"worst recovery: {report['recovery_max_s']} s after a child's death ({report['recoveries']} jobs), "
+        f"worst recovery: {report['recovery_child_max_s']} s after a child's death ({report['recoveries']} jobs), "
         f"{report['recovery_worker_max_s']} s after a worker's ({report['recoveries_worker']} jobs, lease {plan.lease_s:g} s)"
+    )
+    say(
+        f"{report['crashes']} crashes: {report['crashes_by_kill']} by kills, {report['crashes_by_pause']} by pauses, "
+        f"{report['crashes_by_outage']} by outages, {report['crashes_unexplained']} by nobody's hand"
     )
     say(f"{report['starts']} starts, at most {report['starts_max']} of one job; {report['stale_refused']} stale writes refused")
     say(f"ledger: {report['lines']} lines, sha256 {report['ledger_sha256']}")

@@ -51,6 +51,7 @@ async def torture(plan: Plan, url: str, folder: Path, step: Callable[[int], None
     try:
         await _patiently(app.open)  # makes its tables once, before many do so at the same time
         problem = await _played(plan, crew, producers, nemesis, tail, app, step)
+        ledger.note("STOP")
         await crew.finish()
         await _patiently(lambda: _written_down(app, folder / STATE_FILE))
     finally:

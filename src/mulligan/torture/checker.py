@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from mulligan.torture.checks import check_lives, successes
-from mulligan.torture.counting import check_counts
+from mulligan.torture.counting import CAUSES, check_counts
 from mulligan.torture.findings import CHECKS, Findings
 from mulligan.torture.history import History, hash_of, read_history
 from mulligan.torture.ledger import Row, read_rows
@@ -26,13 +26,13 @@ def judge(history: History, rows: dict[str, Row], slack_s: float = 0.0) -> dict[
     """Everything that can be said about a run."""
     findings = Findings()
     check_lives(history, rows, findings)
-    check_counts(history, rows, findings)
+    check_counts(history, rows, findings, slack_s)
     times = check_times(history, findings, slack_s)
     acknowledged = [job for job, life in history.lives.items() if life.acknowledged_at]
     by_status = {status: sum(row.status == status for row in rows.values()) for status in ("done", "failed", "cancelled")}
     wanted = len(rows) - by_status["cancelled"]
     zeros = ("lost", "rerun", "phantom", "over_limit", "stale_accepted", "overlap", "early", "effect")
-    trials = _trials(history, len(acknowledged), findings)
+    trials = _trials(history, len(acknowledged), by_status["done"], findings)
     return {
         "violations": findings.total,
         **{name: findings.figures[name] for name in zeros},
@@ -48,7 +48,7 @@ def judge(history: History, rows: dict[str, Row], slack_s: float = 0.0) -> dict[
         "stale_starts": findings.figures["stale_starts"],
         "stale_refused": history.stale,
         "crashes": findings.figures["crashes"],
-        "crashes_unexplained": findings.figures["crashes_unexplained"],
+        **{name: findings.figures[name] for name in (*(f"crashes_by_{cause}" for cause in CAUSES), "crashes_unexplained")},
         **{name: round(value, 3) for name, value in times._asdict().items()},
         "faults": dict(sorted(history.faults.items())),
         "seed": history.settings.get("seed"),
@@ -56,13 +56,12 @@ def judge(history: History, rows: dict[str, Row], slack_s: float = 0.0) -> dict[
     }
 
 
-def _trials(history: History, jobs: int, findings: Findings) -> dict[str, int]:
+def _trials(history: History, jobs: int, stored_done: int, findings: Findings) -> dict[str, int]:
     """In how many cases each thing could have gone wrong."""
     claims = sum(len(life.holds) for life in history.lives.values())
     settles = sum(len(hold.settles) for life in history.lives.values() for hold in life.holds.values())
     starts = findings.figures["starts"]
     done = sum(bool(successes(life)) for life in history.lives.values())
-    effects = sum(len(life.effects) for life in history.lives.values())
     return {
         "lost": jobs,
         "rerun": done,
@@ -71,7 +70,7 @@ def _trials(history: History, jobs: int, findings: Findings) -> dict[str, int]:
         "stale_accepted": settles,
         "overlap": starts,
         "early": claims,
-        "effect": effects,
+        "effect": stored_done,
     }
 
 

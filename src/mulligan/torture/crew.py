@@ -51,11 +51,12 @@ class Crew:
     async def start_producer(self) -> asyncio.subprocess.Process:
         """A producer that reads what it is to store."""
         pipe = asyncio.subprocess.PIPE
+        program = ("-m", "mulligan.torture.producer", str(self._plan.seed), str(self._plan.lease_s))
         with (self._folder / "producers.log").open("ab") as log:
-            return await self._start("-m", "mulligan.torture.producer", str(self._plan.seed), stdin=pipe, stdout=pipe, stderr=log.fileno())
+            return await self._start(*program, stdin=pipe, stdout=pipe, stderr=log.fileno())
 
     async def start_holder(self, file: Path, seconds: float) -> asyncio.subprocess.Process:
-        """Holds the write lock of a SQLite file; says so when it has it."""
+        """Holds the write lock of a SQLite file; says so when it has it, and since when."""
         return await self._start("-m", "mulligan.torture.holder", str(file), str(seconds), stdout=asyncio.subprocess.PIPE)
 
     async def start_command(self, *command: str) -> asyncio.subprocess.Process:

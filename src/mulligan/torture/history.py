@@ -6,13 +6,14 @@ Reads line by line and keeps a small record per claim. Knows nothing of the queu
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
+from array import array
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from mulligan.torture.ledger import Line, read_lines
+from mulligan.torture.spans import Spans
 
 FOREVER = 1 << 62
 
@@ -40,7 +41,7 @@ class Hold:
     """One fence of one job: from the claim to whatever ended it."""
 
     __slots__ = (
-        "claim_id", "claimed_at", "claimed_store", "claimer", "end_how", "ended_at", "gen", "other_claims", "renewed_at",
+        "claim_id", "claimed_at", "claimed_store", "claimer", "end_how", "ended_at", "gen", "is_alone", "other_claims", "renewed_at",
         "renewed_sent", "runner", "sent", "settles", "started_at", "starts", "until",
     )  # fmt: skip
 
@@ -53,6 +54,7 @@ class Hold:
         self.claimed_store = 0
         self.until = 0
         self.gen = 0
+        self.is_alone = False  # its claimer has handed it to the supervisor, to be run alone
         self.runner = 0
         self.starts = 0
         self.started_at = 0
@@ -61,11 +63,6 @@ class Hold:
         self.renewed_sent = 0  # of the last renewal that was granted
         self.renewed_at = 0
         self.settles: list[Settle] = []
-
-    @property
-    def holder(self) -> int:
-        """The process in whose hands it was last."""
-        return self.runner or self.claimer
 
     def settle(self, line: Line) -> Settle:
         for settle in self.settles:
@@ -81,10 +78,11 @@ class Hold:
 class Life:
     """One job, from the first wish to store it on."""
 
-    __slots__ = ("acknowledged_at", "cancels", "due", "effects", "holds", "requeues", "starts", "tries")
+    __slots__ = ("acknowledged_at", "cancels", "due", "effects", "holds", "requeues", "starts", "tried_at", "tries")
 
     def __init__(self) -> None:
         self.tries = 0
+        self.tried_at = 0  # the first of them
         self.acknowledged_at = 0
         self.due = 0
         self.holds: dict[int, Hold] = {}
@@ -99,21 +97,8 @@ class Life:
         return self.holds[fence]
 
 
-class Spans:
-    """Stretches of time: of outages, of pauses."""
-
-    def __init__(self) -> None:
-        self.spans: list[tuple[int, int]] = []
-
-    def within(self, begin: int, end: int) -> int:
-        """How much of this time lies in any of them, each counted once."""
-        covered, reached = 0, begin
-        for start, stop in sorted(self.spans):
-            first, last = max(start, reached), min(stop, end)
-            if last > first:
-                covered += last - first
-                reached = last
-        return covered
+def _times() -> array[int]:
+    return array("q")
 
 
 class History:
@@ -123,28 +108,43 @@ class History:
         self.settings: dict[str, Any] = {}
         self.lives: dict[str, Life] = defaultdict(Life)
         self.parents: dict[int, int] = {}
-        self.deaths: dict[int, list[int]] = defaultdict(list)
+        self.deaths: dict[int, list[list[int]]] = defaultdict(list)  # by process: the kill is on its way from, and done by
+        self.ends: dict[int, int] = {}  # processes that ended, or were ended by their supervisor
+        self.stopped_at = 0  # when all workers were told to end: 0, never
         self.pauses: dict[int, Spans] = defaultdict(Spans)
-        self.outages = Spans()
-        self.idle: dict[int, list[list[int]]] = defaultdict(list)  # by process: from an empty answer to the next call
+        self.outages: list[tuple[int, int, str]] = []  # from, until, and what kind of
+        self.idle: dict[int, list[list[int]]] = defaultdict(list)  # by process: from when to when it had a free slot; until 0, to its end
+        self.polls: dict[int, Spans] = defaultdict(Spans)  # by process: calls that brought it nothing in that time
+        self.blocked: dict[int, Spans] = defaultdict(Spans)  # by process: times in which a handler held its loop
+        self.claim_answers: dict[int, array[int]] = defaultdict(_times)  # by process: when the store has answered a claim
+        self.answers: dict[int, array[int]] = defaultdict(_times)  # by process: a renewal, a settle, a look for claims
+        self.work = _times()  # when any process was answered a claim, or a settle that was accepted
         self.keys: dict[str, set[str]] = defaultdict(set)
         self.faults: dict[str, int] = defaultdict(int)
-        self.lines = self.stale = self.late_renewals = 0
+        self.lines = self.stale = 0
         self.ahead_min, self.ahead_max = -FOREVER, FOREVER  # bounds of how far the machine's clock is ahead of the store's
         self.last_at = 0
         self._open: dict[tuple[str, tuple[int, ...]], int] = {}
+        self._blocking: dict[tuple[int, str, int], int] = {}
 
     def death_after(self, pid: int, at: int) -> int:
-        """When this process was killed, if that was after this time; else never."""
-        times = self.deaths.get(pid)
-        if not times:
-            return FOREVER
-        place = bisect_left(times, at)
-        return times[place] if place < len(times) else FOREVER
+        """When this process was killed, if it was there until then; else never. A kill is noted before it strikes."""
+        return next((max(begin, at) for begin, end in self.deaths.get(pid, ()) if end >= at), FOREVER)
 
-    def was_paused(self, pid: int, begin: int, end: int) -> bool:
-        """Whether this process, or the one that renews its leases, was stopped at some moment of this time."""
-        return any(self.pauses[one].within(begin, end) for one in (pid, self.parents.get(pid, 0)) if one in self.pauses)
+    def holder(self, hold: Hold) -> int:
+        """The process in whose hands it was last. What waits to be run alone is in those of its claimer's supervisor."""
+        return hold.runner or (self.parents.get(hold.claimer, 0) if hold.is_alone else hold.claimer)
+
+    def claimed_from(self, hold: Hold) -> int:
+        """The earliest moment at which this claim can have been made: its answer may have come much later, and to a repeated call."""
+        made_at = hold.claimed_store + self.ahead_min if self.ahead_min != -FOREVER else hold.sent
+        return min(hold.claimed_at, made_at)
+
+    def end_of(self, pid: int, at: int) -> int:
+        """When this process was gone, or on its way, if that was after this time: killed, with its supervisor, or told to end."""
+        ends = [self.death_after(one, at) for one in (pid, self.parents.get(pid, 0))]
+        ends += [end for end in (self.ends.get(pid, 0), self.stopped_at) if end >= at and end]
+        return min(*ends, self.last_at)
 
     def take(self, lines: Iterable[Line]) -> History:
         """Reads all lines."""
@@ -156,6 +156,10 @@ class History:
                 reader(line)
         for (how, pids), begin in self._open.items():  # never ended
             self._span(how, pids, begin, self.last_at)
+        for (pid, _, _), begin in self._blocking.items():
+            self.blocked[pid].add(begin, self.last_at)
+        for times in (self.work, *self.answers.values(), *self.claim_answers.values()):
+            times[:] = array("q", sorted(times))  # lines are written a little later than what they tell
         return self
 
     # --- processes -------------------------------------------------------------------------------------------------------
@@ -166,13 +170,25 @@ class History:
     def _on_up(self, line: Line) -> None:
         self.parents[line.pid] = line.parent
 
+    def _on_down(self, line: Line) -> None:
+        self.ends[line.pid] = line.at
+
+    def _on_ending(self, line: Line) -> None:
+        for pid in line.pids:
+            self.ends.setdefault(pid, line.at)
+
+    def _on_stop(self, line: Line) -> None:
+        self.stopped_at = line.at
+
     def _on_nemesis(self, line: Line) -> None:
         key = (line.how, line.pids)
         if line.how.startswith("kill"):
-            if line.step == "start":
-                self.faults[line.how] += 1
-                for pid in line.pids:
-                    self.deaths[pid].append(line.at)
+            self.faults[line.how] += line.step == "start"
+            for pid in line.pids if line.how != "kill producer" else ():  # producers hold no jobs
+                if line.step == "start":
+                    self.deaths[pid].append([line.at, FOREVER])
+                elif self.deaths[pid]:
+                    self.deaths[pid][-1][1] = line.at
         elif line.step == "start":
             self.faults[line.how] += 1
             self._open[key] = line.at
@@ -182,14 +198,16 @@ class History:
     def _span(self, how: str, pids: tuple[int, ...], begin: int, end: int) -> None:
         if how.startswith("pause"):
             for pid in pids:
-                self.pauses[pid].spans.append((begin, end))
+                self.pauses[pid].add(begin, end)
         else:
-            self.outages.spans.append((begin, end))
+            self.outages.append((begin, end, how))
 
     # --- jobs ------------------------------------------------------------------------------------------------------------
 
     def _on_enq_try(self, line: Line) -> None:
-        self.lives[line.job].tries += 1
+        life = self.lives[line.job]
+        life.tries += 1
+        life.tried_at = life.tried_at or line.at
 
     def _on_enq_ok(self, line: Line) -> None:
         life = self.lives[line.job]
@@ -199,7 +217,11 @@ class History:
 
     def _on_claim(self, line: Line) -> None:
         self._compare_clocks(line)
-        self._end_idle(line)
+        self.claim_answers[line.pid].append(line.at)
+        self.work.append(line.at)
+        spans = self.idle.get(line.pid)
+        if spans and not spans[-1][1] and line.sent >= spans[-1][0]:
+            spans[-1][1] = line.sent
         hold = self.lives[line.job].hold(line.fence)
         if hold.claimed_at:
             hold.other_claims += hold.claim_id != line.id
@@ -209,21 +231,31 @@ class History:
 
     def _on_found(self, line: Line) -> None:
         """A supervisor has looked for what a dead child had claimed; that it was claimed is known now, but not when."""
+        self.answers[line.pid].append(line.at)
         self.lives[line.job].hold(line.fence).gen = line.gen
 
-    def _on_idle(self, line: Line) -> None:
-        self._compare_clocks(line)
-        self._end_idle(line)
-        self.idle[line.pid].append([line.at, 0])
+    def _on_alone(self, line: Line) -> None:
+        self.lives[line.job].hold(line.fence).is_alone = True
 
-    def _end_idle(self, line: Line) -> None:
+    def _on_idle(self, line: Line) -> None:
+        """A slot is free, and stays so until a claim brings a job: calls that bring none do not end this time."""
+        self._on_empty(line)
+        spans = self.idle[line.pid]
+        if not spans or spans[-1][1]:
+            spans.append([line.at, 0])
+
+    def _on_empty(self, line: Line) -> None:
+        self._compare_clocks(line)
+        self.claim_answers[line.pid].append(line.at)
+        self.work.append(line.at)
         spans = self.idle.get(line.pid)
-        if spans and not spans[-1][1] and line.sent >= spans[-1][0]:
-            spans[-1][1] = line.sent
+        if spans and not spans[-1][1]:
+            self.polls[line.pid].add(line.sent, line.at)
 
     def _compare_clocks(self, line: Line) -> None:
-        self.ahead_min = max(self.ahead_min, line.sent - line.store)
         self.ahead_max = min(self.ahead_max, line.at - line.store)
+        if line.kind != "CLAIM":  # which may be the answer to an earlier call, and tells the time of that one
+            self.ahead_min = max(self.ahead_min, line.sent - line.store)
 
     def _on_start(self, line: Line) -> None:
         life = self.lives[line.job]
@@ -234,8 +266,13 @@ class History:
         hold.gen = hold.gen or line.gen
         if not hold.started_at:
             hold.runner, hold.started_at = line.pid, line.at
+        if line.how == "loop":
+            self._blocking[line.pid, line.job, line.fence] = line.at
 
     def _on_end(self, line: Line) -> None:
+        blocked_at = self._blocking.pop((line.pid, line.job, line.fence), 0)
+        if blocked_at:
+            self.blocked[line.pid].add(blocked_at, line.at)
         hold = self.lives[line.job].hold(line.fence)
         hold.ended_at, hold.end_how = line.at, line.how
 
@@ -243,6 +280,7 @@ class History:
         self.lives[line.job].effects.append((line.n, line.fence, line.key, line.fenced, line.keyed))
 
     def _on_renew(self, line: Line) -> None:
+        self.answers[line.pid].append(line.at)
         if not line.ok:
             return
         hold = self.lives[line.job].hold(line.fence)
@@ -254,11 +292,14 @@ class History:
             self.lives[line.job].hold(line.fence).settle(line)
 
     def _on_settle_ok(self, line: Line) -> None:
+        self.answers[line.pid].append(line.at)
+        self.work.append(line.at)
         settle = self.lives[line.job].hold(line.fence).settle(line)
         if not settle.applied_at:
             settle.applied_at, settle.status, settle.store, settle.due = line.at, line.status, line.store, line.due
 
     def _on_settle_stale(self, line: Line) -> None:
+        self.answers[line.pid].append(line.at)
         self.stale += 1
         if line.guard != "dead":
             self.lives[line.job].hold(line.fence).settle(line).refused = True

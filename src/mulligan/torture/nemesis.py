@@ -176,14 +176,23 @@ class Nemesis:
         if self._victims() and self._rng.random() < 0.5:
             await self._kill("kill child")
             self.counts["kills"] -= 1  # it is not one of those that were asked for
-        self._ledger.note("NEMESIS", step="start", how="restart")
         if self._plan.restart_command:
+            self._ledger.note("NEMESIS", step="start", how="restart")
             process = await self._crew.start_command(*self._plan.restart_command)
             if await process.wait():
                 raise Stuck(f"the restart command ended with {process.returncode}")
         else:
-            assert self._file is not None
-            process = await self._crew.start_holder(self._file, self._plan.restart_s)
-            await process.wait()
+            await self._lock()
         self._ledger.note("NEMESIS", step="stop", how="restart")
         self.counts["restarts"] += 1
+
+    async def _lock(self) -> None:
+        """A foreign program holds the file's lock. The outage begins when it has it, not while it waits for it."""
+        assert self._file is not None
+        process = await self._crew.start_holder(self._file, self._plan.restart_s)
+        assert process.stdout is not None
+        word, _, at = (await process.stdout.readline()).decode().partition(" ")
+        if word == "held":
+            self._ledger.note("NEMESIS", at=int(at), step="start", how="restart")
+        if await process.wait() or word != "held":
+            raise Stuck(f"the program that was to lock the file ended with {process.returncode}")

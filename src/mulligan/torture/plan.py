@@ -13,6 +13,9 @@ AHEAD = 2
 POLL_S, SWEEP_S = 0.5, 0.25
 BACKOFF_S = 0.05
 QUEUE = "torture"
+SHORT_MAX_S = 0.3  # what most jobs take at most
+LONG_LEASES = (1.5, 3.0)  # what those take that outlive their lease
+LONG_MAX_S = 45.0  # so that a run with long leases is not taken for stuck
 CANCEL_EVERY = 400  # of so many jobs one is cancelled as soon as it is stored
 
 
@@ -44,16 +47,29 @@ class Work(NamedTuple):
     delay_s: float = 0.0
 
 
-def work_of(seed: int, number: int) -> Work:
+# How many of a thousand jobs are of each kind. Few outlive their lease, since they keep a slot for so long, and very few do so while they
+# hold the loop, which keeps all slots of a process and whoever looks for lost jobs there.
+KINDS = {
+    "quick": 500, "flaky": 140, "snoozy": 60, "later": 50, "slow": 150, "thread": 50, "loop": 44.5,
+    "long": 3, "long thread": 2, "long loop": 0.5,
+}  # fmt: skip
+
+
+def work_of(seed: int, number: int, lease_s: float) -> Work:
     """The job of this number: most are quick, some fail once or twice, some snooze, some last long enough to be killed."""
     rng = random.Random(f"{seed}:{number}")
-    [kind] = rng.choices(("quick", "flaky", "snoozy", "later", "slow", "thread", "loop"), (50, 14, 6, 5, 15, 5, 5))
-    seconds = round(rng.uniform(0.1, 0.3) if kind == "slow" else rng.uniform(0.02, 0.1) if kind == "thread" else rng.uniform(0, 0.01), 4)
+    [kind] = rng.choices(tuple(KINDS), tuple(KINDS.values()))
+    if kind.startswith("long"):
+        seconds = min(LONG_MAX_S, lease_s * rng.uniform(*LONG_LEASES))
+    elif kind == "slow":
+        seconds = rng.uniform(0.1, SHORT_MAX_S)
+    else:
+        seconds = rng.uniform(0.02, 0.1) if kind == "thread" else rng.uniform(0, 0.01)
     return Work(
-        task="block" if kind == "thread" else "work",
-        seconds=seconds,
+        task="block" if kind.endswith("thread") else "work",
+        seconds=round(seconds, 4),
         fails=rng.choice((1, 2)) if kind == "flaky" else 0,
         snoozes=1 if kind == "snoozy" else 0,
-        holds_loop=kind == "loop",
+        holds_loop=kind.endswith("loop"),
         delay_s=round(rng.uniform(0.1, 1.0), 3) if kind == "later" else 0.0,
     )

@@ -20,9 +20,9 @@ from mulligan.core.job import NewJob
 from mulligan.policy.backoff import Constant
 from mulligan.policy.retry import RetryPolicy
 from mulligan.torture.ledger import Ledger
-from mulligan.torture.plan import AHEAD, BACKOFF_S, CANCEL_EVERY, MAX_CRASHES, MAX_RETRIES, POLL_S, QUEUE, SWEEP_S, work_of
+from mulligan.torture.plan import AHEAD, BACKOFF_S, CANCEL_EVERY, MAX_CRASHES, MAX_RETRIES, POLL_S, QUEUE, SHORT_MAX_S, SWEEP_S, work_of
 from mulligan.torture.sink import Effect, Sink
-from mulligan.torture.watching import Watched
+from mulligan.torture.watching import Watched, watch_supervisor
 from mulligan.worker.context import Context
 from mulligan.worker.worker import Worker
 
@@ -68,7 +68,9 @@ def make_app(plant: Callable[[Store], None] | None = None) -> Mulligan:
     if plant is not None:
         plant(app.store)
     Watched(app.store, ledger)
+    watch_supervisor(ledger)
     app.on_startup(lambda: ledger.note("READY", parent=os.getppid()))
+    app.on_shutdown(lambda: ledger.note("DOWN"))
     register(app, ledger, sink)
     return app
 
@@ -76,8 +78,9 @@ def make_app(plant: Callable[[Store], None] | None = None) -> Mulligan:
 def register(app: Mulligan, ledger: Ledger, sink: Sink) -> None:
     """The two tasks. Half of the time of an execution passes before its effect and half after it, so that kills fall on both sides."""
 
-    def begin(ctx: Context) -> None:
-        ledger.note("START", job=ctx.job.id, fence=ctx.fence, gen=ctx.job.generation, attempt=ctx.attempt, key=ctx.idempotency_key)
+    def begin(ctx: Context, how: str) -> None:
+        facts = {"gen": ctx.job.generation, "attempt": ctx.attempt, "key": ctx.idempotency_key, "how": how}
+        ledger.note("START", job=ctx.job.id, fence=ctx.fence, **facts)
 
     def end(ctx: Context, how: str) -> None:
         ledger.note("END", job=ctx.job.id, fence=ctx.fence, how=how)
@@ -88,12 +91,10 @@ def register(app: Mulligan, ledger: Ledger, sink: Sink) -> None:
 
     @app.task(queue=QUEUE, name="work")
     async def work(ctx: Context, number: int, seconds: float, fails: int, snoozes: int, holds_loop: bool) -> None:
-        begin(ctx)
-        how = "stopped"
+        begin(ctx, "loop" if holds_loop else "")
+        how, half_s = "stopped", lasting(ctx, seconds) / 2
         try:
-            if holds_loop:
-                time.sleep(seconds)  # noqa: ASYNC251 - a handler that blocks its loop is what this one is
-            await asyncio.sleep(seconds / 2)
+            await pass_time(half_s, holds_loop=holds_loop)
             if ctx.job.snoozes < snoozes:
                 how = "snooze"
                 raise Snooze(BACKOFF_S)
@@ -103,21 +104,21 @@ def register(app: Mulligan, ledger: Ledger, sink: Sink) -> None:
             while (effect := sink.apply(number, ctx.fence, ctx.job.generation)) is None:  # noqa: ASYNC110 - a file tells nobody
                 await asyncio.sleep(BUSY_S)
             told(ctx, effect)
-            await asyncio.sleep(seconds / 2)
+            await pass_time(half_s, holds_loop=holds_loop)
             how = "ok"
         finally:
             end(ctx, how)
 
     @app.task(queue=QUEUE, name="block")
     def block(ctx: Context, number: int, seconds: float, *_: object) -> None:
-        begin(ctx)
-        how = "stopped"
+        begin(ctx, "")
+        how, half_s = "stopped", lasting(ctx, seconds) / 2
         try:
-            time.sleep(seconds / 2)
+            time.sleep(half_s)
             while (effect := sink.apply(number, ctx.fence, ctx.job.generation)) is None:
                 time.sleep(BUSY_S)
             told(ctx, effect)
-            time.sleep(seconds / 2)
+            time.sleep(half_s)
             how = "ok"
         finally:
             end(ctx, how)
@@ -125,9 +126,23 @@ def register(app: Mulligan, ledger: Ledger, sink: Sink) -> None:
     app.state.tasks = {"work": work, "block": block}
 
 
-def job_of(app: Mulligan, seed: int, number: int) -> NewJob:
+def lasting(ctx: Context, seconds: float) -> float:
+    """How long an execution takes. One that has outlived its lease once and crashed is short afterwards: else most of those would be
+    killed three times, and fail."""
+    return min(seconds, SHORT_MAX_S) if ctx.job.crashes else seconds
+
+
+async def pass_time(seconds: float, *, holds_loop: bool) -> None:
+    """Waits, and lets nobody else do anything meanwhile if it holds the loop."""
+    if holds_loop:
+        time.sleep(seconds)  # noqa: ASYNC251 - a handler that blocks its loop is what this one is
+    else:
+        await asyncio.sleep(seconds)
+
+
+def job_of(app: Mulligan, seed: int, number: int, lease_s: float) -> NewJob:
     """The job of this number, not yet stored."""
-    work = work_of(seed, number)
+    work = work_of(seed, number, lease_s)
     task = app.state.tasks[work.task]
     if work.delay_s:
         task = task.options(delay=work.delay_s)

@@ -14,6 +14,10 @@ from mulligan.core.contract import Ask, CancelAnswer, Claimed, Inserted, Near, R
 from mulligan.core.job import NewJob
 from mulligan.torture.ledger import Ledger, mono_us
 from mulligan.torture.plan import AHEAD
+from mulligan.worker.child import Child, HeldJob
+from mulligan.worker.deaths import NO_QUEUE
+from mulligan.worker.link import Holding
+from mulligan.worker.solo_line import SoloLine
 
 Claim = Callable[[str, str, Sequence[Ask], int, int], Awaitable[Claimed]]
 Settle = Callable[[Sequence[Change]], Awaitable[list[Verdict]]]
@@ -54,19 +58,21 @@ class Watched:
         return answers
 
     def _claiming(self, claim: Claim) -> Claim:
-        """CLAIM for each job; FOUND where only an earlier claim was asked after; IDLE where slots stay free."""
+        """CLAIM for each job; FOUND if an earlier claim is looked for; IDLE if slots stay free, EMPTY if that is not certain."""
         note = self._ledger.note
 
         async def watched(claim_id: str, owner: str, asks: Sequence[Ask], total: int, lease_us: int) -> Claimed:
             sent = mono_us()
             claimed = await claim(claim_id, owner, asks, total, lease_us)
             at = mono_us()
+            kind = "FOUND" if all(ask.queue == NO_QUEUE for ask in asks) else "CLAIM"
             for job in claimed.jobs:
                 facts = {"attempt": job.attempts, "gen": job.generation, "until": job.lease_expires_at_us or 0, "due": job.due_us}
-                kind = "CLAIM" if total else "FOUND"
                 note(kind, at=at, job=job.id, fence=job.fence, sent=sent, store=job.updated_at_us, id=job.claim_id or claim_id, **facts)
             if total - len(claimed.jobs) > AHEAD:  # so that a slot is free for certain
                 note("IDLE", at=at, sent=sent, store=claimed.now_us)
+            elif not claimed.jobs and kind == "CLAIM":
+                note("EMPTY", at=at, sent=sent, store=claimed.now_us)
             return claimed
 
         return watched
@@ -113,6 +119,30 @@ class Watched:
         for job_id, answer in zip(ids, answers, strict=True):
             self._ledger.note("CANCEL", job=job_id, how=answer)
         return answers
+
+
+def watch_supervisor(ledger: Ledger) -> None:
+    """ALONE for each job that a supervisor takes over from a child, to be run alone; ENDING for each child that it kills.
+
+    Neither is a call of the store, and there is no event for them, so the two methods are wrapped in the class, in this process.
+    """
+    add, kill = SoloLine.add, Child.kill
+
+    def adding(line: SoloLine, jobs: Sequence[Holding], owner: str) -> None:
+        add(line, jobs, owner)
+        waiting = set(line.grips())  # what finds the line full is given back
+        for job in jobs:
+            if Grip(job.job_id, job.fence) in waiting:
+                ledger.note("ALONE", job=job.job_id, fence=job.fence)
+
+    def killing(child: Child, culprits: Sequence[HeldJob] = ()) -> None:
+        ledger.note("ENDING", pids=(child.pid,))
+        kill(child, culprits)
+
+    wrapped: Any = SoloLine
+    wrapped.add = adding
+    wrapped = Child
+    wrapped.kill = killing
 
 
 def _facts(change: Change) -> dict[str, Any]:

@@ -1,0 +1,149 @@
+"""Ledgers written by hand about time and its excuses: pauses, outages, idle workers, and the causes of deaths."""
+
+from __future__ import annotations
+
+from tests.torture.stories import CHILD, LEASE_US, MS, OTHER, OTHER_PARENT, PARENT, PRODUCER, S, Story, story
+
+SOLO = 12  # a child that runs jobs alone
+
+
+def lapsed(told: Story) -> Story:
+    """Nobody renews, and another takes over."""
+    return told.wait(LEASE_US).crash(1, OTHER, guard="lapsed")
+
+
+def outage(told: Story, seconds: float, how: str = "restart") -> Story:
+    """The store goes away and comes back."""
+    told.note("NEMESIS", 1, step="start", how=how)
+    return told.wait(round(seconds * S)).note("NEMESIS", 1, step="stop", how=how)
+
+
+def polls(told: Story, seconds: float, pid: int = OTHER) -> Story:
+    """Somebody with nothing to do asks twice a second, and gets nothing."""
+    for _ in range(round(seconds * 2)):
+        told.wait(500 * MS).idle(pid)
+    return told
+
+
+def unheard(told: Story) -> Story:
+    """A crash of a job that nobody has noted to have claimed, then success."""
+    return told.wait(LEASE_US).crash(1, OTHER, guard="lapsed").run(2, OTHER).row(attempts=2, crashes=1, fence=2)
+
+
+def again(told: Story, pid: int = CHILD) -> Story:
+    """The second execution succeeds."""
+    return told.run(2, pid).row(attempts=2, crashes=1, fence=2)
+
+
+GOOD_TIMES = {
+    "it was stopped until it started what another had finished": lambda: (
+        story().enqueue().claim().pause(CHILD).wait(LEASE_US).crash(1, OTHER, guard="lapsed").run(2, OTHER)
+        .pause(CHILD, step="stop").wait(50 * MS).start().end(how="stopped").row(attempts=2, crashes=1, fence=2)
+    ),
+    "handed over to run alone, and its claimer died": lambda: (
+        story().enqueue().claim().note("ALONE", PARENT, job="a", fence=1).kill(CHILD).wait(5 * S).start(1, SOLO).effect(1, SOLO)
+        .end(1, SOLO).settle(1, SOLO).row()
+    ),
+    "handed over to run alone, and its supervisor died": lambda: again(
+        lapsed(story().enqueue().claim().note("ALONE", PARENT, job="a", fence=1).wait(S).kill(PARENT, CHILD, how="kill worker").wait(-S)),
+        OTHER,
+    ),
+    "claimed in the very moment of its death": lambda: again(
+        story().enqueue().note("NEMESIS", 1, step="start", how="kill child", pids=(CHILD,)).claim().start()
+        .note("NEMESIS", 1, step="stop", how="kill child", pids=(CHILD,)).crash()
+    ),
+    "a claim that nobody noted, and a kill": lambda: unheard(story().enqueue().kill(PARENT, CHILD, how="kill worker")),
+    "a claim that nobody noted, and a pause": lambda: unheard(story().enqueue().pause(PARENT, CHILD)),
+    "a claim that nobody noted, and an outage": lambda: unheard(outage(story().enqueue(), 1).idle(OTHER)),
+    "the store was away for longer than the lease": lambda: again(outage(story().enqueue().claim(), 3).crash(1, OTHER, guard="lapsed")),
+    "an idle worker takes it at once": lambda: story().idle(CHILD).enqueue().wait(400 * MS).run().row(),
+    "nobody is idle": lambda: story().enqueue().wait(5 * S).run().row(),
+    "idle workers were told to end": lambda: story().idle(OTHER).note("STOP", 1).enqueue().wait(5 * S).run().row(),
+    "an idle worker has ended": lambda: story().idle(OTHER).note("DOWN", OTHER).enqueue().wait(5 * S).run().row(),
+    "an idle worker was ended by its supervisor": lambda: (
+        story().idle(OTHER).note("ENDING", OTHER_PARENT, pids=(OTHER,)).enqueue().wait(5 * S).run().row()
+    ),
+    "an idle worker was killed": lambda: story().idle(OTHER).kill(OTHER).enqueue().wait(5 * S).run().row(),
+    "the supervisor of an idle worker was killed": lambda: story().idle(OTHER).kill(OTHER_PARENT).enqueue().wait(5 * S).run().row(),
+    "an idle worker was stopped": lambda: (
+        story().idle(OTHER).enqueue().pause(OTHER).wait(5 * S).pause(OTHER, step="stop").run(1, OTHER).row()
+    ),
+    "a handler held the loop of a worker with free slots": lambda: (
+        story().enqueue("b").claim(1, OTHER, job="b").idle(OTHER).start(1, OTHER, job="b", how="loop").enqueue().wait(5 * S).run()
+        .effect(1, OTHER, job="b").end(1, OTHER, job="b").settle(1, OTHER, job="b").row().row(job="b")
+    ),
+    "its claim was answered late, while others asked for nothing": lambda: (
+        polls(story().idle(OTHER).enqueue().pause(CHILD), 3).pause(CHILD, step="stop").claim(early_us=3 * S)
+        .start().effect().end().settle().row()
+    ),
+    "idle, but the store was away": lambda: outage(story().idle(OTHER).enqueue(), 5).wait(4 * S).run(1, OTHER).row(),
+    "the run ended before work could go on": lambda: outage(story().enqueue().run().row(), 5).wait(2 * S).note("STOP", 1).wait(9 * S)
+    .note("DOWN", OTHER),
+}  # fmt: skip
+
+BAD_TIMES = {
+    "stopped before its claim, started long after another's success": (
+        {"RERUN"}, lambda: story().enqueue().pause(CHILD).pause(CHILD, step="stop").claim().pause(PARENT).wait(LEASE_US)
+        .crash(1, OTHER, guard="lapsed").pause(PARENT, step="stop").run(2, OTHER).start().row(attempts=2, crashes=1, fence=2),
+    ),
+    "went on for long before it started what another had finished": (
+        {"RERUN"}, lambda: story().enqueue().claim().pause(CHILD).wait(LEASE_US).crash(1, OTHER, guard="lapsed").run(2, OTHER)
+        .pause(CHILD, step="stop").wait(200 * MS).start().row(attempts=2, crashes=1, fence=2),
+    ),
+    "only its supervisor was stopped": (
+        {"RERUN"}, lambda: story().enqueue().claim().pause(PARENT).wait(LEASE_US).crash(1, OTHER, guard="lapsed").run(2, OTHER)
+        .pause(PARENT, step="stop").start().row(attempts=2, crashes=1, fence=2),
+    ),
+    "renewed for a dead child that had not begun it": (
+        {"RECOVER"}, lambda: story().enqueue().claim().kill(CHILD).wait(5 * S).renew(1, PARENT).wait(S)
+        .settle(1, PARENT, cause="release", status="pending").run(2).row(attempts=1, releases=1, fence=2),
+    ),
+    "left in the line of a dead supervisor": (
+        {"RECOVER"}, lambda: again(
+            story().enqueue().claim().note("ALONE", PARENT, job="a", fence=1).kill(PARENT, CHILD, how="kill worker").wait(LEASE_US + 2 * S)
+            .crash(1, OTHER, guard="lapsed"), OTHER,
+        ),
+    ),
+    "claimed in the moment of its death, and left lying": (
+        {"RECOVER"}, lambda: again(
+            story().enqueue().note("NEMESIS", 1, step="start", how="kill child", pids=(CHILD,)).claim().start()
+            .note("NEMESIS", 1, step="stop", how="kill child", pids=(CHILD,)).wait(2 * S).crash(),
+        ),
+    ),
+    "an outage and a pause at the same time are counted once": (
+        {"RECOVER"}, lambda: again(
+            outage(story().enqueue().claim().start().kill(CHILD).pause(PARENT), 3).pause(PARENT, step="stop").renew(1, PARENT)
+            .wait(3 * S).crash(),
+        ),
+    ),
+    "its supervisor was answered again, and let it lie": (
+        {"RECOVER"}, lambda: again(outage(story().enqueue().claim().start().kill(CHILD), 3).renew(1, PARENT).wait(3 * S).crash()),
+    ),
+    "a cut connection excuses a second, not five": (
+        {"RECOVER"}, lambda: again(outage(story().enqueue().claim().start().kill(CHILD), 0.1, "reset").wait(3 * S).crash()),
+    ),
+    "work does not go on after an outage": ({"RECOVER"}, lambda: outage(story().enqueue().run().row(), 3).wait(6 * S).renew(1, PARENT)),
+    "an idle worker sleeps on": ({"WAKE"}, lambda: story().idle(OTHER).enqueue().wait(S).claim().idle(OTHER).start().effect().end()
+                                 .settle().row()),
+    "an idle worker never asks again": ({"WAKE"}, lambda: story().idle(OTHER).enqueue().wait(S).run().row()),
+    "an idle worker asks again and again, and gets nothing": (
+        {"WAKE"}, lambda: polls(story().idle(OTHER).enqueue(), 3).run().row(),
+    ),
+    "an idle worker that was answered after an outage sleeps on": (
+        {"WAKE"}, lambda: outage(story().idle(OTHER).enqueue(), 3).idle(OTHER).wait(2 * S).run().row(),
+    ),
+    "a crash of a claim that nobody noted, and nobody was hurt": ({"ATTEMPTS"}, lambda: unheard(story().enqueue())),
+    "a crash of a claim that nobody noted, and only a producer was killed": (
+        {"ATTEMPTS"}, lambda: unheard(story().enqueue().kill(PRODUCER, how="kill producer")),
+    ),
+    "a crash, and another's process was killed": ({"ATTEMPTS"}, lambda: again(story().enqueue().claim().kill(OTHER).crash())),
+    "a lease that ran out for no reason": ({"ATTEMPTS"}, lambda: again(lapsed(story().enqueue().claim().start().end()), OTHER)),
+    "a crash after an outage that was over before the claim": (
+        {"ATTEMPTS"}, lambda: again(lapsed(outage(story().enqueue(), 1).claim().start().end()), OTHER),
+    ),
+    "three crashes, and a kill that came after one of them": (
+        {"ATTEMPTS", "STATE"}, lambda: story().enqueue().claim().start().kill(CHILD).crash().claim(2).start(2).kill(CHILD).crash(2)
+        .claim(3).start(3).end(3).settle(3, PARENT, cause="crash", status="failed").kill(CHILD)
+        .settle(3, PARENT, cause="crash", status="failed", settle_id="another", answer="").row("failed", attempts=3, crashes=3, fence=3),
+    ),
+}  # fmt: skip
