@@ -1,6 +1,7 @@
 """`python -m benchmarks.soak`: a worker process under a steady load; memory, files, tables and rows are sampled all the time.
 
-The store is a new one: a file in a temporary folder, or a server of the tests. Exit code 1 if something grew more than it may.
+The store is a new one: a file in a temporary folder, or a server of the tests. Exit code 1 if something grew more than it may, or
+was larger than it ever may be.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.soak.app import KINDS, make_app
-from benchmarks.soak.growth import Growth, growth_of
+from benchmarks.soak.growth import BOUNDS, Growth, growth_of
 from benchmarks.soak.sizes import bytes_of, rows_of
 
 from mulligan import Mulligan
@@ -91,10 +92,11 @@ async def soak(url: str, *, for_s: float, rate: float, keep_s: float, every_s: f
 def show(store: str, result: dict[str, Any]) -> None:
     """The figures of one store, as a table."""
     say(f"\n{store}: {result['enqueued']:,} jobs")
-    say(f"{'':10}{'steady':>14}{'end':>14}{'growth':>9}")
+    say(f"{'':10}{'steady':>14}{'end':>14}{'growth':>9}{'largest':>14}")
     for one in result["growth"]:
         grown = one.final / one.steady - 1 if one.steady else 0.0
-        say(f"{one.name:10}{one.steady:14,.1f}{one.final:14,.1f}{grown:9.1%}  {'' if one.is_fine else 'GREW TOO MUCH'}".rstrip())
+        told = "" if one.is_fine else "GREW TOO MUCH" if BOUNDS[one.name].below is None else "TOO LARGE"
+        say(f"{one.name:10}{one.steady:14,.1f}{one.final:14,.1f}{grown:9.1%}{one.largest:14,.1f}  {told}".rstrip())
 
 
 def main() -> int:

@@ -1,4 +1,7 @@
-"""`python -m tests.planted`: plants every bug of the list, hunts it, and prints the score. Exit code 1 unless all were caught."""
+"""`python -m tests.planted`: plants every bug of the list, hunts it, and prints the score. Exit code 1 unless all were caught.
+
+Before that the tests that the bugs name are run once without any bug; exit code 2 if one of them fails, as it would catch everything.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 from tests.planted.bug import Bug
-from tests.planted.hunt import SEEDS_MAX, Catch, hunt
+from tests.planted.hunt import SEEDS_MAX, Catch, hunt, red_unplanted
 from tests.planted.listed import BUGS
 
 
@@ -21,6 +24,9 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="one JSON object per bug, and the score as the last one")
     asked = parser.parse_args()
     bugs = [bug for bug in BUGS if asked.only in bug.name]
+    if red := red_unplanted(bugs):
+        print("tests that fail without a bug catch nothing:", *red, sep="\n  ", file=sys.stderr, flush=True)
+        return 2
     catches = []
     with ThreadPoolExecutor(asked.jobs) as pool:
         for number, (bug, catch) in enumerate(zip(bugs, pool.map(lambda one: hunt(one, seeds=asked.seeds), bugs), strict=True), start=1):

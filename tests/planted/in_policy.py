@@ -114,7 +114,13 @@ POLICY = (
         DECIDE,
         "if max_age_us is not None and case.now_us + delay_us >= case.job.due_first_us + max_age_us:",
         "if False:",
-        ("tests/policy/test_decide.py",),
+    ),
+    Bug(
+        "a retry is given up at a hundredth of the maximum age",
+        "E4",
+        DECIDE,
+        "if max_age_us is not None and case.now_us + delay_us >= case.job.due_first_us + max_age_us:",
+        "if max_age_us is not None and case.now_us + delay_us >= case.job.due_first_us + max_age_us // 100:",
     ),
     Bug(
         "the power is taken before the cap",

@@ -171,11 +171,11 @@ STORE = (
     ),
     Bug("overdue jobs are not found", "C10 E13 A3", INDEX, "return _until(self._leases, now_us, limit)", "return []"),
     Bug(
-        "leases are found before they have ended, and without a guard",
+        "leases are found before they have ended",
         "A15",
         INDEX,
         "return _until(self._leases, now_us, limit)",
-        "return _until(self._leases, now_us - 10**12, limit)",
+        "return _until(self._leases, now_us + 10**12, limit)",
     ),
     Bug(
         "a tick counts wherever the schedule stands",

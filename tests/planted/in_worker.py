@@ -22,6 +22,21 @@ WORKER = (
         "await self._health.failed(error)\n        self._health.ok()",
         "await asyncio.sleep(10**6)\n        self._health.ok()",
     ),
+    Bug("a worker is sure of more than its lease", "A9", "worker/run.py", "SURE_OF_LEASE = 0.9", "SURE_OF_LEASE = 1.25"),
+    Bug(
+        "a lease counts from the answer, not from the asking",
+        "A9 C8",
+        FETCHER,
+        "self._held_until_s = sent_s + lease_s * SURE_OF_LEASE",
+        "self._held_until_s = loop.time() + lease_s * SURE_OF_LEASE",
+    ),
+    Bug(
+        "a claim that is repeated counts on a new lease",
+        "A29 A9",
+        FETCHER,
+        "lease_s = ((claimed.jobs[0].lease_expires_at_us or 0) - claimed.now_us) / SECOND_US",
+        "lease_s = self._settings.lease",
+    ),
     Bug(
         "an idle fetcher waits for hints alone", "C4 C15", FETCHER, "await self._listener.wait(sleep_s)", "await self._listener.wait(10**6)"
     ),
@@ -131,7 +146,13 @@ WORKER = (
         EXECUTOR,
         "if job.max_age_us is not None and now_us >= job.due_first_us + job.max_age_us:",
         "if False:",
-        ("tests/worker/test_executor.py", "tests/worker/test_hard_cases.py"),
+    ),
+    Bug(
+        "a job expires at a hundredth of its maximum age",
+        "E4",
+        EXECUTOR,
+        "if job.max_age_us is not None and now_us >= job.due_first_us + job.max_age_us:",
+        "if job.max_age_us is not None and now_us >= job.due_first_us + job.max_age_us // 100:",
     ),
     Bug(
         "a schedule fires each tick it has missed, one after the other",

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.planted.bug import Bug, NotPlantable, edited
-from tests.planted.hunt import hunt
+from tests.planted.hunt import hunt, red_unplanted
 from tests.planted.listed import BUGS, BY_DESIGN
 
 ROOT = Path(__file__).parents[2]
@@ -56,10 +56,38 @@ def test_it_is_caught(name: str) -> None:
     [bug] = [bug for bug in BUGS if bug.name == name]
     catch = hunt(bug, seeds=100)
     assert catch.caught, catch.by
-    assert "breaks down" not in catch.by
 
 
 def test_nothing_is_caught_where_nothing_is_planted() -> None:
     """An edit that changes nothing: a hunt that cries wolf would catch every bug."""
     harmless = Bug("nothing", "", "stores/memory_rows.py", "def is_held(", "def is_held(")
     assert not hunt(harmless, seeds=20).caught
+
+
+def test_a_breakdown_is_no_catch() -> None:
+    """An engine that raises whenever it is asked breaks the simulation, and no invariant."""
+    raises = Bug("it raises", "", "stores/memory.py", "async def insert(self,", "async def insert(self, nobody_gives_this,")
+    catch = hunt(raises, seeds=1)
+    assert not catch.caught
+    assert "breaks down" in catch.by
+
+
+def test_a_hunt_without_an_end_is_no_catch() -> None:
+    """It is told, and the run goes on with the next bug."""
+    endless = Bug("it hangs", "", "stores/memory_rows.py", "def is_held(", "while True:\n    pass\n\n\ndef is_held(")
+    catch = hunt(endless, seeds=1, limit_s=2.0)
+    assert not catch.caught
+    assert "no answer" in catch.by
+    assert red_unplanted([endless._replace(tests=("tests/planted",))], limit_s=0.01)
+
+
+def test_tests_that_fail_anyway_are_told(tmp_path: Path) -> None:
+    """They catch whatever is planted, so they catch nothing; those that pass are not told, and each is run once."""
+    (tmp_path / "test_red.py").write_text("def test_red() -> None:\n    assert False\n")
+    (tmp_path / "test_green.py").write_text(f"def test_green() -> None:\n    open({str(tmp_path / 'ran')!r}, 'a').write('once ')\n")
+    bug = Bug("any", "", "stores/memory_rows.py", "def is_held(", "def is_held(")
+    red, green = (bug._replace(tests=(str(tmp_path / f"test_{name}.py"),)) for name in ("red", "green"))
+    assert red_unplanted([bug, green, green]) == []
+    assert (tmp_path / "ran").read_text() == "once "
+    [told] = red_unplanted([green, red])
+    assert "test_red.py" in told

@@ -28,11 +28,20 @@ class Desk:
     def __init__(self, numbers: Numbers = NUMBERS) -> None:
         self.clock = ManualClock()
         self.rows: dict[str, Job] = {}
-        self.watch = Watch(self.clock, lambda: self.clock.now_us() / 1e6, {numbers.text: numbers})
+        self._stepped_us = 0
+        self.watch = Watch(self.clock, lambda: (self.clock.now_us() - self._stepped_us) / 1e6, {numbers.text: numbers})
         self.watch.rows = self.rows
         self.process = Process(0)
         self.other = Process(1)
         self._claims = 0
+
+    def step(self, seconds: float) -> None:
+        """Moves the store's clock, a moment after what was done last."""
+        self.clock.advance(0.001)
+        self.clock.advance(seconds)
+        self._stepped_us += round(seconds * 1e6)
+        self.watch.stepped_s = self.watch.time_s()
+        self.clock.advance(0.001)
 
     def insert(self, **fields: Any) -> Account:
         """One job, stored and told."""

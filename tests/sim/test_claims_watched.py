@@ -7,8 +7,9 @@ from msgspec.structs import replace
 
 from mulligan.core.change import Grip
 from mulligan.core.contract import Claimed, Renewal
+from mulligan.core.job import Status
 from mulligan.core.limits import TOKEN, Bucket, Slots
-from mulligan.sim.account import Ending
+from mulligan.sim.account import Account, Ending
 from mulligan.sim.claims import saw_claim, saw_renew
 from mulligan.sim.filing import saw_overdue
 from mulligan.sim.process import Process
@@ -17,11 +18,14 @@ from mulligan.sim.wire import hears, sends
 from tests.sim.desk import LEASE_US, Desk
 
 
-def test_two_holders_are_seen() -> None:
-    """S1: a job that is held is claimed once more."""
+@pytest.mark.parametrize("stepped_s", [0.0, 1.0, -1.0])
+def test_two_holders_are_seen(stepped_s: float) -> None:
+    """S1: a job that is held is claimed once more; S23: after a step of the clock, too."""
     desk = Desk()
     account = desk.insert()
     desk.claim(account)
+    if stepped_s:
+        desk.step(stepped_s)
     with pytest.raises(Broken, match="S1"):
         desk.claim(account, process=desk.other)
 
@@ -161,6 +165,96 @@ def test_a_start_that_nobody_was_given_is_seen() -> None:
     other.claim(account)
     with pytest.raises(Broken, match="S2"):
         other.watch.starts(other.rows[account.new.id], other.other)
+
+
+def test_a_start_without_a_lease_is_seen() -> None:
+    """S2: the lease is in hand until its last moment, and not at its end, even if nobody has taken the job over."""
+    desk = Desk()
+    in_time, late = desk.insert(), desk.insert()
+    desk.claim(in_time, late)
+    desk.clock.advance(LEASE_US / 1e6 - 0.000_001)
+    desk.watch.starts(desk.rows[in_time.new.id], desk.process)
+    desk.clock.advance(0.000_001)
+    with pytest.raises(Broken, match="S2: it starts 0.000000 s after its lease"):
+        desk.watch.starts(desk.rows[late.new.id], desk.process)
+
+
+@pytest.mark.parametrize("status", ["pending", "processing", "failed"])
+def test_a_start_of_what_another_has_is_seen(status: Status) -> None:
+    """S2: it was taken over, and waits, is held under the next fence, or is over."""
+    desk = Desk()
+    account = desk.insert()
+    desk.claim(account)
+    stale = desk.rows[account.new.id]
+    account.status = status
+    account.fence += status == "processing"
+    with pytest.raises(Broken, match=f"S2: it starts under fence 1, and it is {status}"):
+        desk.watch.starts(stale, desk.process)
+
+
+def test_a_lease_counts_from_its_last_renewal() -> None:
+    """S2: a start after the first end of a lease that was renewed is in order."""
+    desk = Desk()
+    account = desk.insert()
+    desk.claim(account)
+    desk.clock.advance(LEASE_US / 1e6 - 1)
+    _renew(desk, account)
+    desk.clock.advance(2)
+    desk.watch.starts(desk.rows[account.new.id], desk.process)
+    assert desk.watch.broken is None
+
+
+def test_a_step_of_the_clock_excuses_those_whom_it_has_met() -> None:
+    """S2, S6, S20: a lease that a step has ended was believed in; one that was claimed or renewed after the step has no excuse."""
+    for status in ("processing", "done", "cancelled"):
+        met = Desk()
+        account = met.insert()
+        met.claim(account)
+        met.step(LEASE_US / 1e6)
+        account.status = status
+        met.watch.starts(met.rows[account.new.id], met.process)
+        assert met.watch.broken is None
+    for rule, status in (("S2", "processing"), ("S6", "done"), ("S20", "cancelled")):
+        for renewed in (False, True):
+            desk = Desk()
+            account = desk.insert()
+            if renewed:
+                desk.claim(account)
+                desk.step(1)
+                _renew(desk, account)
+            else:
+                desk.step(1)
+                desk.claim(account)
+            desk.clock.advance(LEASE_US / 1e6)
+            account.status = status
+            with pytest.raises(Broken, match=rule):
+                desk.watch.starts(desk.rows[account.new.id], desk.process)
+
+
+def test_a_start_beyond_the_maximum_age_is_seen() -> None:
+    """S7: too old when it was claimed; a step after the claim may have made it look younger."""
+    desk = Desk()
+    account = desk.insert(max_age_us=1_000_000)
+    desk.clock.advance(1)
+    desk.claim(account)
+    with pytest.raises(Broken, match="S7: it starts, and it was too old"):
+        desk.watch.starts(desk.rows[account.new.id], desk.process)
+    for claimed_s, stepped_s in ((0.5, 0.0), (1.0, -1.0)):
+        desk = Desk()
+        account = desk.insert(max_age_us=1_000_000)
+        desk.clock.advance(claimed_s)
+        desk.claim(account)
+        if stepped_s:
+            desk.step(stepped_s)
+        desk.watch.starts(desk.rows[account.new.id], desk.process)
+        assert desk.watch.broken is None
+
+
+def _renew(desk: Desk, account: Account) -> None:
+    row = desk.rows[account.new.id]
+    desk.rows[row.id] = replace(row, lease_expires_at_us=desk.clock.now_us() + LEASE_US)
+    answer = [Renewal(job_id=row.id, fence=1, held=True)]
+    saw_renew(desk.watch, [Grip(row.id, 1)], LEASE_US, answer=answer, process=desk.process)
 
 
 def test_two_starts_of_one_claim_are_seen() -> None:

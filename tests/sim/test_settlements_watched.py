@@ -15,7 +15,7 @@ from mulligan.sim.account import Account, Ending
 from mulligan.sim.filing import saw_cancel, saw_fire, saw_get, saw_insert, saw_prune
 from mulligan.sim.settling import saw_settle
 from mulligan.sim.watch import Broken
-from mulligan.sim.wire import sends
+from mulligan.sim.wire import hears, sends
 from tests.sim.desk import LEASE_US, Desk
 
 ERROR = ErrorInfo(type="ValueError", message="no")
@@ -81,6 +81,96 @@ def test_a_wrong_outcome_is_seen(rule: str, cause: str, fields: dict[str, Any]) 
     with pytest.raises(Broken) as seen:
         settle(desk, account, change_of(account, cause, **fields))
     assert seen.value.rule == rule
+
+
+@pytest.mark.parametrize(
+    ("rule", "cause", "fields"),
+    [
+        ("S4", "failure", {"guard": Held(0)}),
+        ("S4", "failure", {"guard": Dead(1)}),
+        ("S6", "success", {"status": "done", "failures": 0}),
+        ("S7", "failure", {"attempts": 2}),
+        ("S7", "failure", {"status": "failed"}),
+    ],
+)
+@pytest.mark.parametrize("stepped_s", [20.0, -5.0])
+def test_a_wrong_outcome_is_seen_after_a_step_of_the_clock(rule: str, cause: str, fields: dict[str, Any], stepped_s: float) -> None:
+    """S23: no step excuses it; and what is checked after one is counted."""
+    desk, account = started()
+    desk.step(stepped_s)
+    counted = desk.watch.checks["S23"]
+    with pytest.raises(Broken) as seen:
+        settle(desk, account, change_of(account, cause, **fields))
+    assert seen.value.rule == rule
+    assert rule == "S4" or desk.watch.checks["S23"] > counted
+
+
+MAX_AGE_US = 6_000_000
+
+
+def aged(at_s: float, kind: Any = None, **fields: Any) -> tuple[Desk, Account]:
+    """A job with a maximum age that was claimed at an age of `at_s`; its handler has ended so, or was not started."""
+    desk = Desk()
+    account = desk.insert(max_age_us=MAX_AGE_US, **fields)
+    desk.clock.advance(at_s)
+    desk.claim(account)
+    if kind is not None:
+        desk.watch.starts(desk.rows[account.new.id], desk.process)
+        desk.watch.ends(account, 1, Ending(kind), desk.process, obeys=True)
+    desk.watch.must_change = lambda account: None  # type: ignore[method-assign]
+    return desk, account
+
+
+EXPIRED: dict[str, Any] = {"status": "failed", "failures": 0}
+
+
+def test_an_expiry_before_its_time_is_seen() -> None:
+    """S7: a job that is not run for its age has that age, to the microsecond; a clock that runs fast may be so much ahead, and no more."""
+    desk, account = aged(6)
+    settle(desk, account, change_of(account, "expired", **EXPIRED))
+    desk, account = aged(5.9)
+    with pytest.raises(Broken, match="S7: expired ends it as too old at an age of 5900000 us"):
+        settle(desk, account, change_of(account, "expired", **EXPIRED))
+    for rate in (1.0, 1.1):
+        desk, account = aged(5)
+        desk.process.rate = rate
+        desk.clock.advance(0.95)
+        if rate > 1:
+            settle(desk, account, change_of(account, "expired", **EXPIRED))
+            continue
+        with pytest.raises(Broken, match="S7"):
+            settle(desk, account, change_of(account, "expired", **EXPIRED))
+
+
+def test_a_step_excuses_an_expiry_only_after_the_claim() -> None:
+    """S7: whoever hears the store's time after the step has no excuse."""
+    desk, account = aged(5.9)
+    desk.step(-1)
+    settle(desk, account, change_of(account, "expired", **EXPIRED))
+    desk = Desk()
+    account = desk.insert(max_age_us=MAX_AGE_US)
+    desk.step(1)
+    desk.claim(account)
+    with pytest.raises(Broken, match="S7"):
+        settle(desk, account, change_of(account, "expired", **EXPIRED))
+
+
+def test_a_failure_that_ends_a_young_job_is_seen() -> None:
+    """S7: a retry is given up for the age only if the longest wait leads there. After a first failure that is one second."""
+    desk, account = aged(5, "error")
+    settle(desk, account, change_of(account, "failure", status="failed"))
+    desk, account = aged(4.9, "error")
+    with pytest.raises(Broken, match="S7: failure ends it as too old"):
+        settle(desk, account, change_of(account, "failure", status="failed"))
+
+
+def test_a_retry_that_will_be_too_old_is_seen() -> None:
+    """S7: no wait is planned beyond the maximum age."""
+    desk, account = aged(5.4, "error")
+    settle(desk, account, change_of(account, "failure", delay_us=500_000))
+    desk, account = aged(5.5, "error")
+    with pytest.raises(Broken, match="S7: failure sends it to wait until it will be too old"):
+        settle(desk, account, change_of(account, "failure", delay_us=500_000))
 
 
 def test_retries_beyond_the_limit_are_seen() -> None:
@@ -169,6 +259,24 @@ def test_a_tick_that_fires_twice_is_seen() -> None:
     saw_fire(desk.watch, [tick], answer=[True])
     with pytest.raises(Broken, match="S18"):
         saw_fire(desk.watch, [tick], answer=[True])
+
+
+@pytest.mark.parametrize(("now_us", "told_us", "is_fine"), [(20, 0, True), (19, 19, False), (19, 20, True)])
+def test_a_tick_before_its_time_is_seen(now_us: int, told_us: int, is_fine: bool) -> None:
+    """S18: by the store's clock, or by what it showed to the process that fires before it was set back; an older step is no excuse."""
+    desk = Desk()
+    desk.watch.stepped_s = 0.0
+    base_us = desk.clock.now_us() - now_us
+    pattern = NewJob(id="t", queue="one", task="work", payload="{}", policy="{}", max_retries=3)
+    tick_us = base_us + 20
+    desk.watch.schedules["s"] = Schedule(name="s", job=pattern, interval_us=10, anchor_us=base_us, next_tick_us=tick_us)
+    tick = Tick(name="s", expected_us=tick_us, next_tick_us=tick_us + 10, job=replace(pattern, id="t1", tick_us=tick_us, schedule="s"))
+    hears(desk.watch, desk.process, "now_us", (), base_us + told_us)
+    if is_fine:
+        saw_fire(desk.watch, [tick], answer=[True], process=desk.process)
+        return
+    with pytest.raises(Broken, match="S18: a tick of s fires before its time"):
+        saw_fire(desk.watch, [tick], answer=[True], process=desk.process)
 
 
 def test_a_prune_of_a_live_job_is_seen() -> None:

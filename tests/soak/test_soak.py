@@ -48,6 +48,20 @@ def test_a_steady_size_is_fine() -> None:
     assert all(growth_of(name, [1_000.0] * 10).is_fine for name in BOUNDS)
 
 
+@pytest.mark.parametrize(
+    ("samples", "is_fine"),
+    [
+        ([63_999_999.0] * 10, True),
+        ([64_000_000.0] * 10, False),  # steady, and too large all the time
+        ([40_000_000.0] * 5 + [70_000_000.0] * 5, False),  # less than twice its steady size and 64 MB
+        ([70_000_000.0] + [1_000.0] * 9, False),  # once is enough
+    ],
+)
+def test_a_log_that_is_too_large_is_seen(samples: list[float], is_fine: bool) -> None:
+    """SQLite's write-ahead log has a limit, whatever its size was before."""
+    assert growth_of("wal", samples).is_fine is is_fine
+
+
 async def test_the_size_of_a_file_is_read(tmp_path: Path) -> None:
     """The file and its log are counted apart."""
     (tmp_path / "a.db").write_bytes(b"x" * 10)

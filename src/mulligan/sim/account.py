@@ -39,6 +39,14 @@ class Ending(msgspec.Struct, frozen=True):
     result_json: str | None = None
 
 
+class Term(msgspec.Struct):
+    """One claim of a job, under a fence of its own: when it was carried out, and when its lease was last written."""
+
+    claimed_s: float  # on the world's own clock
+    claimed_us: int  # on the store's
+    written_s: float  # by the claim, or by its last renewal
+
+
 class Account:
     """One job, counted from outside."""
 
@@ -63,7 +71,7 @@ class Account:
         self.owner = ""
         self.holder: Process | None = None
         self.lease_us = 0  # its end on the store's clock
-        self.renewed_s = 0.0  # when that was written, on the world's own clock
+        self.terms: dict[int, Term] = {}  # by fence: who has lost a job may still believe in the term it had
         self.limits: tuple[Limit, ...] = ()  # it was claimed under
         self.slotted = False
         self.both_waited = False  # when it was claimed, jobs of both lanes waited, and still do
@@ -84,9 +92,18 @@ class Account:
     def is_live(self) -> bool:
         return self.status in ("pending", "processing")
 
+    @property
+    def term(self) -> Term:
+        """Of the claim that holds it, or held it last."""
+        return self.terms[self.fence]
+
     def counters(self) -> tuple[int, ...]:
         """The five counters and the generation."""
         return (self.attempts, self.failures, self.crashes, self.snoozes, self.releases, self.generation)
+
+    def is_too_old(self, at_us: int) -> bool:
+        """Whether it has its maximum age by then. Exactly at it a job is too old: it is not to be run any more."""
+        return self.new.max_age_us is not None and at_us >= self.due_first_us + self.new.max_age_us
 
     def holds(self, now_us: int) -> bool:
         """Whether somebody has it under a lease that has not ended."""

@@ -9,7 +9,7 @@ from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import Ask, Claimed, Renewal, WorkerInfo
 from mulligan.core.job import Job
 from mulligan.core.limits import TOKEN, Bucket, Slots
-from mulligan.sim.account import Account
+from mulligan.sim.account import Account, Term
 from mulligan.sim.plan import FAIR
 from mulligan.sim.process import Process
 from mulligan.sim.watch import Watch
@@ -40,7 +40,8 @@ def saw_claim(
         account.fence += 1
         account.attempts += 1
         account.claim_id, account.owner, account.holder = claim_id, owner, process
-        account.lease_us, account.renewed_s = now_us + lease_us, watch.time_s()
+        account.lease_us = now_us + lease_us
+        account.terms[account.fence] = Term(claimed_s=watch.time_s(), claimed_us=now_us, written_s=watch.time_s())
         account.limits = () if ask is None else ask.limits
         account.slotted = any(isinstance(one, Slots) and one.applies(account.lane, account.new.group) for one in account.limits)
         account.told_lost = account.heard = False
@@ -58,8 +59,6 @@ def saw_claim(
         watch.check("S14", _over_slots(watch, account, now_us), account)
         watch.check("S15", _out_of_turn(watch, account, asks, now_us), account)
     _take_tokens(watch, [account for account, _ in got], now_us)
-    if watch.stepped:
-        watch.checks["S23"] += 1
 
 
 def _repeated(watch: Watch, claim_id: str, taken: Sequence[tuple[Account, int]], answer: Claimed) -> None:
@@ -181,7 +180,7 @@ def saw_renew(
             watch.check("S4", f"the renewal of its holder was refused under fence {grip.fence}", account)
         watch.checks["S4"] += 1
         if one.held:
-            account.lease_us, account.renewed_s = now_us + lease_us, watch.time_s()
+            account.lease_us, account.term.written_s = now_us + lease_us, watch.time_s()
             watch.check("S20", "" if one.cancel_requested == account.cancel_requested else "a renewal hides that a cancel waits", account)
             if lapsed:
                 watch.check("S14", _over_slots(watch, account, now_us), account)

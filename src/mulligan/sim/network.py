@@ -23,7 +23,6 @@ from mulligan.sim.wire import hears, sends
 Fate = Literal["plain", "travels", "refused", "lost", "delayed", "duplicated", "replayed"]
 FATES: tuple[Fate, ...] = ("refused", "lost", "delayed", "duplicated", "replayed")
 TRAVEL_S = 0.02
-ANSWER_MAX_S = 1.0  # after so long without an answer a call is taken for lost
 # A second execution after the first one may lawfully do more.
 ADDS_MORE = frozenset({"renew", "prune", "record_events", "overdue", "get", "notes", "schedules", "now_us", "stats", "levels", "pulse"})
 

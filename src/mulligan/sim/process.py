@@ -37,6 +37,7 @@ class Process:
         self.stood_s = 0.0  # the last time at which it stood still
         self.stopping = False  # told to shut down
         self.unheard: str | None = None  # the claim that it has sent and heard no answer to
+        self.told_us = 0  # the store's time, as it was told when it last asked for it
         self.lost: dict[tuple[str, int], float] = {}  # by job and fence: when it heard that it does not hold it any more
         self.sent: dict[tuple[str, int], str] = {}  # by job and fence: the settle id of the outcome it has sent
         self.remains: list[object] = []  # keeps the tasks of a killed one from being taken apart in the middle of a world

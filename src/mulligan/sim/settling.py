@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from mulligan.core.change import Change, Dead, Lapsed, Verdict
 from mulligan.core.clock import SECOND_US
+from mulligan.core.job import Status
 from mulligan.sim.account import Account, Ending
 from mulligan.sim.process import Process
 from mulligan.sim.watch import Watch
 
 DELAY_MIN_US = 1_000
+ROUNDING_US = 2  # times are floats on a loop and whole microseconds in a store
 _ERRORS = frozenset({"failure", "timeout", "retry asked", "crash", "expired"})  # causes that leave an error
 _COUNTED = {
     # By cause: what is added to attempts, failures, crashes, snoozes, releases.
@@ -106,6 +108,7 @@ def judge(watch: Watch, account: Account, change: Change, process: Process | Non
     """Whether the change is what the outcome of this claim calls for."""
     ending = account.ended.get(account.fence)
     watch.check("S6", _cause(account, change, ending, process), account)
+    _judge_age(watch, account, change, ending, now_us)
     watch.check("S7", _counters(account, change), account)
     watch.check("S16", _delay(account, change, ending), account)
     rule, problem = _status(account, change, ending)
@@ -120,7 +123,27 @@ def judge(watch: Watch, account: Account, change: Change, process: Process | Non
         rate = account.holder.rate if account.holder is not None else 1.0
         early = account.new.timeout_us is None or ran_s * rate * SECOND_US < account.new.timeout_us - 1_000
         watch.check("S16", f"timed out after {ran_s:.3f} s" if early else "", account)
-    del now_us
+
+
+def _judge_age(watch: Watch, account: Account, change: Change, ending: Ending | None, now_us: int) -> None:
+    """Nothing ends for its age before its time, and nothing is planned for when it will be too old.
+
+    Who decides goes by its own estimate of the store's time. That is not before the claim, as its answer told that time; and it is not
+    after the settlement, but for what a fast clock has gained since the claim. A step of the store's clock in between upsets both.
+    """
+    if account.new.max_age_us is None or change.cause == "requeue" or watch.stepped_since(account.term.claimed_s):
+        return
+    if change.cause == "expired" or (change.status == "failed" and _wanted(account, change, ending) == "pending"):
+        rate = 1.0 if change.cause == "crash" or account.holder is None else account.holder.rate
+        gained_us = max(0.0, rate - 1.0) * (watch.time_s() - account.term.claimed_s) * SECOND_US + ROUNDING_US
+        wait_us = 0 if change.cause == "expired" else _waits(account, change, ending)[1]
+        age_us = now_us - account.due_first_us
+        early = not account.is_too_old(now_us + wait_us + round(gained_us))
+        told = f"{change.cause} ends it as too old at an age of {age_us} us, and it may get {account.new.max_age_us}"
+        watch.check("S7", told if early else "", account)
+    elif change.status == "pending" and change.cause != "release":
+        late = account.is_too_old(account.term.claimed_us + change.delay_us)
+        watch.check("S7", f"{change.cause} sends it to wait until it will be too old" if late else "", account)
 
 
 def _cause(account: Account, change: Change, ending: Ending | None, process: Process | None) -> str:
@@ -146,7 +169,7 @@ def _cause(account: Account, change: Change, ending: Ending | None, process: Pro
         case "crash":
             fits = True
         case "expired":
-            fits = not started and account.new.max_age_us is not None
+            fits = not started and account.new.max_age_us is not None  # whether it is old enough is judged by its age
         case "requeue":
             fits = account.status == "failed"
         case _:
@@ -172,28 +195,34 @@ def _may_run_again(account: Account) -> bool:
     return limit is None or account.attempts < limit + 1
 
 
-def _status(account: Account, change: Change, ending: Ending | None) -> tuple[str, str]:
-    """Which status the cause leads to, and under which rule that falls."""
-    numbers, aged = account.numbers, account.new.max_age_us is not None
-    rule, wanted = "S7", "pending"
+def _wanted(account: Account, change: Change, ending: Ending | None) -> Status:
+    """Which status the cause leads to, but for the job's age."""
+    numbers = account.numbers
     match change.cause:
         case "success":
-            wanted = "done"
+            return "done"
         case "cancel":
-            wanted = "cancelled"
+            return "cancelled"
         case "expired" | "unstorable":
-            wanted = "failed"
+            return "failed"
         case "failure" | "timeout" | "retry asked":
             given_up = ending is not None and ending.kind in ("fail", "bad result")
-            if given_up or not _may_run_again(account) or account.crashes >= numbers.max_crashes:
-                wanted = "failed"
+            is_last = given_up or not _may_run_again(account) or account.crashes >= numbers.max_crashes
         case "crash":
-            rule = "S8"
-            if account.crashes + 1 >= numbers.max_crashes or not _may_run_again(account):
-                wanted = "failed"
+            is_last = account.crashes + 1 >= numbers.max_crashes or not _may_run_again(account)
         case "snooze":
-            wanted = "failed" if account.snoozes + 1 > numbers.max_snoozes else "pending"
-    if change.status == wanted or (aged and change.status == "failed" and wanted == "pending" and change.cause != "release"):
+            is_last = account.snoozes + 1 > numbers.max_snoozes
+        case _:
+            is_last = False
+    return "failed" if is_last else "pending"
+
+
+def _status(account: Account, change: Change, ending: Ending | None) -> tuple[str, str]:
+    """Whether the status is the one that the cause leads to, and under which rule that falls. Of its age it is told elsewhere."""
+    numbers, wanted = account.numbers, _wanted(account, change, ending)
+    rule = "S8" if change.cause == "crash" else "S7"
+    may_age = account.new.max_age_us is not None and change.cause != "release"
+    if change.status == wanted or (may_age and change.status == "failed" and wanted == "pending"):
         return rule, ""
     limit = "any number" if numbers.max_retries is None else numbers.max_retries + 1
     used = f"{account.attempts} attempts of {limit}, {account.crashes} crashes of {numbers.max_crashes}"
@@ -204,24 +233,28 @@ def _delay(account: Account, change: Change, ending: Ending | None) -> str:
     """A wait is what was asked for, or lies within the bounds of the policy."""
     if change.status != "pending":
         return ""
+    low, high = _waits(account, change, ending)
+    return "" if low <= change.delay_us <= high else f"{change.cause} waits {change.delay_us} us, and ought to wait {low} to {high}"
+
+
+def _waits(account: Account, change: Change, ending: Ending | None) -> tuple[int, int]:
+    """The shortest and the longest wait that may follow, in microseconds."""
     numbers = account.numbers
+    longest_us = max(DELAY_MIN_US, numbers.longest_us(account.failures + 1))
     match change.cause:
         case "release" | "requeue":
-            low = high = 0
+            return 0, 0
         case "snooze":
-            low = high = max(DELAY_MIN_US, round((ending.seconds if ending else 0.0) * SECOND_US))
-        case "retry asked":
-            asked = ending.seconds if ending else 0.0
-            low = high = min(max(DELAY_MIN_US, round(asked * SECOND_US)), round(numbers.retry_after_s * SECOND_US))
-            if asked == 0:
-                low, high = DELAY_MIN_US, max(DELAY_MIN_US, numbers.longest_us(account.failures + 1))
+            asked_us = max(DELAY_MIN_US, round((ending.seconds if ending else 0.0) * SECOND_US))
+            return asked_us, asked_us
+        case "retry asked" if ending is not None and ending.seconds:
+            asked_us = min(max(DELAY_MIN_US, round(ending.seconds * SECOND_US)), round(numbers.retry_after_s * SECOND_US))
+            return asked_us, asked_us
         case "crash":
-            low, high = (0, 0) if account.crashes == 0 else (DELAY_MIN_US, max(DELAY_MIN_US, numbers.longest_us(account.crashes + 1)))
-        case _:
-            low, high = DELAY_MIN_US, max(DELAY_MIN_US, numbers.longest_us(account.failures + 1))
-    if numbers.jitter == "none" and change.cause in ("failure", "timeout"):
-        low = high
-    return "" if low <= change.delay_us <= high else f"{change.cause} waits {change.delay_us} us, and ought to wait {low} to {high}"
+            return (0, 0) if account.crashes == 0 else (DELAY_MIN_US, max(DELAY_MIN_US, numbers.longest_us(account.crashes + 1)))
+        case "failure" | "timeout" if numbers.jitter == "none":
+            return longest_us, longest_us
+    return DELAY_MIN_US, longest_us
 
 
 def _record(account: Account, change: Change) -> str:
@@ -254,6 +287,7 @@ def _needless(watch: Watch, account: Account) -> str:
     holder = account.holder
     if holder is None or holder.state != "running" or holder.stopping or account.told_lost or not account.heard:
         return ""
-    if max(holder.disturbed_s, watch.stepped_s) >= account.renewed_s:
+    written_s = account.term.written_s
+    if max(holder.disturbed_s, watch.stepped_s) >= written_s:
         return ""
-    return f"its lease ran out although process {holder.number} was well and the store answered; last renewed at {account.renewed_s:.3f}"
+    return f"its lease ran out although process {holder.number} was well and the store answered; last renewed at {written_s:.3f}"

@@ -44,6 +44,8 @@ def hears(watch: Watch, process: Process, name: str, args: tuple[Any, ...], answ
             account = watch.accounts.get(job.id)
             if account is not None and account.fence == job.fence:
                 account.heard = True
+    elif name == "now_us":
+        process.told_us = answer
     elif name == "renew":
         for renewal in answer:
             if not renewal.held:

@@ -181,7 +181,6 @@ class World:
         """Moves the store's clock."""
         self.faults["step"] += 1
         self.clock.offset_us += round(seconds * SECOND_US)
-        self.watch.stepped = True
         self.watch.stepped_s = self.loop.virtual_s
         self.watch.note(f"the store's clock is moved by {seconds:.6f} s")
 
