@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from mulligan import Constant, Context, Job, Mulligan, RetryPolicy
+from mulligan.core.errors import StoreUnavailable
 from mulligan.stores.sqlite.store import SQLiteStore
 from mulligan.worker import supervisor
 from mulligan.worker.child_link import ChildLink
@@ -25,6 +26,7 @@ LEDGER = "MULLIGAN_TEST_LEDGER"
 UNHEARD = "MULLIGAN_TEST_UNHEARD"
 SLOW_S = "MULLIGAN_TEST_SLOW_S"
 SILENT_S = "MULLIGAN_TEST_SILENT_S"
+BLIND = "MULLIGAN_TEST_BLIND"
 POLICY = RetryPolicy(max_retries=10, backoff=Constant(delay=0.01), jitter="none")
 
 app = Mulligan("sqlite:///never-opened.db", retry=POLICY)
@@ -58,6 +60,13 @@ if SLOW_S in os.environ:  # a store behind a network: what it has done is known 
 
     SQLiteStore.claim = late(SQLiteStore.claim)  # type: ignore[method-assign]
     Conditions.beat = late(Conditions.beat)  # type: ignore[method-assign]
+
+if BLIND in os.environ:  # nobody can look for claims that were not heard
+
+    async def look(*args: Any) -> list[Job]:
+        raise StoreUnavailable("injected: no look at claims")
+
+    supervisor.still_held = look  # type: ignore[attr-defined]
 
 if SILENT_S in os.environ:
     supervisor.SILENT_S = float(os.environ[SILENT_S])

@@ -50,6 +50,26 @@ async def test_a_claim_whose_answer_lies_unread_is_kept(fleet: Fleet) -> None:
     assert await fleet.stop(supervisor) == 0
 
 
+async def test_what_is_known_is_renewed_whatever_becomes_of_unread_claims(fleet: Fleet) -> None:
+    """The same, but the claim cannot be looked for: the job that blocks is renewed all the same."""
+    fleet.environment |= {program.SLOW_S: "0.3", program.BLIND: "1"}
+    await fleet.start("--concurrency", 2, lease=1.0)
+    gate = fleet.folder / "gate"
+    blocking = await fleet.enqueue("blocks_later", str(gate), 4)
+    await fleet.noted("RUN", blocking)
+    unread = await fleet.enqueue("quick")
+
+    async def is_claimed() -> bool:
+        return (await fleet.job(unread)).status == "processing"
+
+    await until(is_claimed)
+    gate.touch()
+    await fleet.start("--concurrency", 2, lease=1.0)
+    job = await fleet.settled(blocking)
+    assert (job.fence, job.crashes, len(fleet.lines("RUN", blocking))) == (1, 0, 1)
+    assert "no look at claims" in fleet.log(), "there was nothing to look for: the test shows nothing"
+
+
 async def test_a_job_that_runs_alone_keeps_its_lease(fleet: Fleet) -> None:
     """It holds the interpreter of its process for three lease times, from its first moment on: it is renewed all the same."""
     fleet.environment[program.SLOW_S] = "0.05"

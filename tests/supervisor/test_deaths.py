@@ -146,13 +146,14 @@ async def test_a_job_that_is_cancelled_while_it_waits_to_run_alone_does_not_star
     assert len(fleet.lines("RUN", waiting)) == 2
 
 
-async def test_the_end_is_seen_where_the_system_tells_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("missing", [("pidfd_open",), ("pidfd_open", "waitid")])
+async def test_the_end_is_seen_where_the_system_tells_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: tuple[str, ...]
+) -> None:
     """No descriptor of a process to be had: its end is looked for, and what it has left behind ends with it."""
 
-    def refused(pid: int) -> int:
-        raise PermissionError(f"no descriptor of {pid}")
-
-    monkeypatch.setattr(os, "pidfd_open", refused)
+    for name in missing:
+        monkeypatch.delattr(os, name)
     left = tmp_path / "left"
     script = f"""
 import os, pathlib, signal

@@ -10,6 +10,7 @@ import threading
 
 from mulligan.worker.cells import new_memory
 from mulligan.worker.child_link import ChildLink
+from mulligan.worker.keeper import BEAT_MAX_S
 from tests.processes.children import until
 from tests.supervisor import program
 from tests.supervisor.fleet import Fleet, is_alive
@@ -46,6 +47,17 @@ async def test_what_does_not_stop_is_ended_and_given_back(fleet: Fleet) -> None:
     for job_id in jobs:
         job = await fleet.job(job_id)
         assert (job.status, job.view, job.attempts, job.releases, job.crashes) == ("pending", "ready", 0, 1, 0)
+
+
+async def test_a_child_is_seen_by_the_fleet_at_once(fleet: Fleet) -> None:
+    """Long before the second time that its leases are renewed."""
+    supervisor = await fleet.start(lease=LONG)
+
+    async def is_seen() -> bool:
+        return [worker.pid for worker in await fleet.app.store.workers()] == fleet.up(supervisor)
+
+    await until(is_seen, within_s=BEAT_MAX_S / 2)
+    assert await fleet.stop(supervisor) == 0
 
 
 async def test_a_signal_to_every_process_is_one_signal(fleet: Fleet) -> None:

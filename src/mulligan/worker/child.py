@@ -69,6 +69,7 @@ class Child:
         self.culprits: frozenset[tuple[str, int]] = frozenset()  # the grips for whose sake it was killed
         self.was_killed = False  # by us
         self.stop_by_s: float | None = None  # told to stop: when a handler that still runs is not waited for any longer
+        self._last_stop: Stop | None = None
         self.worn = asyncio.Event()  # it should be replaced
         self.worn_why = ""
         self.is_ready: asyncio.Future[None] = loop.create_future()
@@ -97,7 +98,11 @@ class Child:
         self._loop.add_reader(fd, ended)
 
     def _poll_end(self) -> None:
-        if os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        try:
+            is_alive = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        except (AttributeError, ChildProcessError):  # not every system can look without taking it
+            is_alive = self._process.poll() is None
+        if is_alive:
             self._loop.call_later(POLL_S, self._poll_end)
         else:
             self._on_end()
@@ -142,8 +147,9 @@ class Child:
         Not by a signal otherwise: those who end a whole service send one to every process, and two of them would mean haste.
         """
         self.stop_by_s = min(self.stop_by_s or stop_by_s, stop_by_s)
+        self._last_stop = Stop(reason, hurry)
         if self.name:
-            self._link.send(Stop(reason, hurry))
+            self._link.send(self._last_stop)
         else:
             self._signal(signal.SIGTERM)
 
@@ -204,6 +210,8 @@ class Child:
             self.reported.set()
         elif isinstance(message, Hello):
             self.name = message.name
+            if self._last_stop is not None:  # it may have heard the signal and not how urgent it is
+                self._link.send(self._last_stop)
             if not self.is_ready.done():
                 self.is_ready.set_result(None)
         elif isinstance(message, Leaving):

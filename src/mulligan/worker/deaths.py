@@ -49,10 +49,11 @@ class Loss(NamedTuple):
     delay_us: int = 0
 
 
-async def still_held(store: Store, claim_id: str, owner: str) -> list[Job]:
-    """The jobs that are held under a claim whose answer nobody has heard. Claims nothing."""
+async def still_held(store: Store, claim_id: str, owner: str, lease_us: int = 1) -> list[Job]:
+    """The jobs that are held under a claim whose answer nobody has heard. Claims nothing of its own; where a claim is carried out in
+    steps, what it had begun is finished, under a lease of this length."""
     nothing = Ask(queue=NO_QUEUE, lane="fresh", priority=0, guaranteed=1)
-    return (await store.claim(claim_id, owner, (nothing,), 1, 1)).jobs
+    return (await store.claim(claim_id, owner, (nothing,), 1, lease_us)).jobs
 
 
 def losses_of(child: Child) -> list[Loss]:

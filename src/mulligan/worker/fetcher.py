@@ -178,7 +178,7 @@ class Fetcher:
         self._time.set(claimed.now_us)
         if claimed.jobs:
             # The store says how long it gives: a repeat whose first answer was lost gets no new lease. Counted from before it was asked.
-            lease_s = ((claimed.jobs[0].lease_expires_at_us or 0) - claimed.now_us) / SECOND_US
+            lease_s = (min(job.lease_expires_at_us or 0 for job in claimed.jobs) - claimed.now_us) / SECOND_US
             self._held_until_s = sent_s + lease_s * SURE_OF_LEASE
         self._pace(loop.time() - began_s, self._executor.accepted - began_with, full=len(claimed.jobs) == wanted)
         return claimed

@@ -103,7 +103,8 @@ class Steps:
             task.cancel()
 
     def _require_room(self, known: Mapping[str, Receipt]) -> None:
-        """Refuses a step whose receipt might be refused when it is too late. Steps under way have their place, of whatever size."""
+        """Refuses a step whose receipt might be refused when it is too late. The size of those under way is not known yet: many large ones
+        beside each other may still find no room."""
         if len(known.keys() | self._under_way | self._unwritten.keys()) > RECEIPTS_MAX:
             raise too_many(self._job.id)
         if sum(self._sizes.values()) > RECEIPTS_BYTES_BEFORE:

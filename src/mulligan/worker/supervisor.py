@@ -33,6 +33,7 @@ from mulligan.worker.supervisor_settings import SupervisorSettings
 log = logging.getLogger("mulligan.supervisor")
 WATCH_S = 0.2  # between two looks at time-outs
 WEIGH_EVERY = 5  # looks between two of memory
+FIRST_REPORT_S = 0.5  # for a new child to say what it is, before its leases are renewed without that
 STOP_MARGIN_S = 4.0  # for handlers to obey, beyond the grace time, before their process is ended
 FLUSH_MARGIN_S = 20.0  # for a child in which nothing runs any more to write its last outcomes
 BURIAL_MAX_S = 10.0  # for the jobs of the dead to be settled at the end, if the store does not answer
@@ -243,12 +244,12 @@ class Supervisor:
     async def _renew(self, child: Child) -> None:
         """Renews what a child holds, from its first word to its end, whatever its loop does."""
         await asyncio.wait({child.is_ready})
+        await _first(child.reported.wait(), asyncio.sleep(FIRST_REPORT_S))  # so that the fleet sees it at once
         while True:
             pause_s = min(self._worker.lease / RENEWALS_PER_LEASE, BEAT_MAX_S)
             try:
-                grips = [*child.grips(), *await self._unheard_grips(child, pause_s)]
                 until_us = monotonic_us() + self._worker.lease_us
-                renewals = await self._store.renew(grips, self._worker.lease_us, child.info)
+                renewals = await self._store.renew(child.grips(), self._worker.lease_us, child.info)
                 child.renewed(renewals, until_us)
                 told = [renewal for renewal in renewals if not renewal.held or renewal.cancel_requested]
                 if told and not child.ended.done():
@@ -259,14 +260,18 @@ class Supervisor:
             except Exception:
                 log.exception("renewing leases failed, trying again")
                 pause_s = min(RETRY_S, pause_s)
+            if (claim_id := child.claim_since(self._loop_time() - pause_s)) is not None:
+                await self._renew_unheard(child, claim_id)
             await asyncio.sleep(pause_s)
 
-    async def _unheard_grips(self, child: Child, after_s: float) -> list[Grip]:
-        """What a claim has brought whose answer lies unread, because something blocks the child's loop: it must not lapse meanwhile."""
-        claim_id = child.claim_since(self._loop_time() - after_s)
-        if claim_id is None:
-            return []
-        return [Grip(job.id, job.fence) for job in await still_held(self._store, claim_id, child.name)]
+    async def _renew_unheard(self, child: Child, claim_id: str) -> None:
+        """What a claim has brought whose answer lies unread, because something blocks the child's loop, must not lapse meanwhile."""
+        try:
+            jobs = await still_held(self._store, claim_id, child.name, self._worker.lease_us)
+            if jobs:
+                await self._store.renew([Grip(job.id, job.fence) for job in jobs], self._worker.lease_us)
+        except Exception as error:  # noqa: BLE001 - it is looked for again, and what the child is known to hold comes first
+            log.warning("renewing the leases of a claim that nobody has read failed, trying again: %s", error)
 
     async def _renew_line(self) -> None:
         """The same for those that wait to run alone. What is lost or cancelled shows when it is to start."""

@@ -32,7 +32,12 @@ class SyncStep(StepValue):
         if book is not None:
             if self._run.is_cancelled():
                 raise JobInterrupted
-            self._done, self._value = self._on_loop(book, self._begin())
+            try:
+                self._done, self._value = self._on_loop(book, self._begin())
+            except JobInterrupted:  # the block is not entered, so nobody else would say that it is not under way
+                if not book.loop.is_closed():
+                    book.loop.call_soon_threadsafe(self._abandon)
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
