@@ -116,7 +116,10 @@ async def test_a_job_with_two_crashes_runs_alone(any_fleet: Fleet) -> None:
     assert run.pid != third.pid
     (fleet.folder / "gate-3").touch()
     job = await fleet.settled(pill, "failed")
-    assert (job.crashes, job.attempts, [record.outcome for record in job.history]) == (3, 3, ["crash"] * 3)
+    outcomes = [record.outcome for record in job.history]
+    assert (job.crashes, job.attempts) == (3, 3)
+    # Before the third one it was given back, since the process it had to run in was not there yet.
+    assert (outcomes[:3], set(outcomes[2:-1]), outcomes[-1]) == (["crash", "crash", "release"], {"release"}, "crash")
     gate.touch()
     job = await fleet.settled(beside)
     assert (job.crashes, job.attempts, job.result) == (0, 1, run.pid)

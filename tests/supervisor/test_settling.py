@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,7 +20,7 @@ from mulligan.worker.deaths import Deaths, Kind, Loss
 from mulligan.worker.link import Holding
 from mulligan.worker.policies import Policies
 from mulligan.worker.registry import Registry
-from mulligan.worker.solo_line import COME_AGAIN_US, LINE_MAX, SoloLine
+from mulligan.worker.solo_line import COME_AGAIN_US, COME_SOON_US, LINE_MAX, SoloLine
 from tests.builders import claim, done, get, new_job
 from tests.faults import FaultyStore
 
@@ -100,23 +101,44 @@ async def test_nothing_is_tried_one_by_one_when_nobody_waits_any_longer(app: Mul
     assert store.calls["settle"] == 1
 
 
+def line_of(app: Mulligan) -> SoloLine:
+    """A line that starts no process by itself."""
+
+    def begin() -> Child:
+        raise AssertionError("no process is to be started here")
+
+    return SoloLine(app.store, deaths(app, app.store), begin, lambda child: None)
+
+
+async def delay_us(app: Mulligan, job: Job) -> int:
+    """For how long a job was given back, uncounted."""
+    after = await get(app.store, job.id)
+    assert (after.status, after.attempts, after.releases) == ("pending", 0, 1)
+    assert after.run_at_us is not None
+    return after.run_at_us - after.updated_at_us
+
+
+async def test_no_job_waits_for_a_process_to_start(app: Mulligan) -> None:
+    """If the supervisor died meanwhile, it would be charged its last crash without a start: it comes again a moment later."""
+    jobs = await held(app.store, 2)
+    line = line_of(app)
+    line.add([Holding(-1, job.id, job.fence) for job in jobs], "dead")
+    assert len(line) == 0
+    await line.close()
+    assert [await delay_us(app, job) for job in jobs] == [COME_SOON_US] * 2
+
+
 async def test_a_full_line_gives_jobs_back(app: Mulligan) -> None:
     """Of the jobs that have to run alone a bounded number waits; the others come again later, uncounted."""
     jobs = await held(app.store, LINE_MAX + 2)
-
-    def begin() -> Child:
-        raise AssertionError("no process is needed here")
-
-    line = SoloLine(app.store, deaths(app, app.store), begin, lambda child: None)
+    line = line_of(app)
+    line.child = Child(0, [sys.executable, "-c", "import signal; signal.pause()"], 1, lambda _child, _jobs: None)
+    line.child.name = "alone"
     line.add([Holding(-1, job.id, job.fence) for job in jobs], "dead")
     assert [grip.job_id for grip in line.grips()] == [job.id for job in jobs[:LINE_MAX]]
-    overflow, line._line = line._line, type(line._line)()
     await line.close()
-    for job in jobs[LINE_MAX:]:
-        after = await get(app.store, job.id)
-        assert (after.status, after.attempts, after.releases) == ("pending", 0, 1)
-        assert after.run_at_us is not None
-        assert after.run_at_us - after.updated_at_us == COME_AGAIN_US
-    line._line = overflow
-    await line.close()
-    assert {(await get(app.store, job.id)).status for job in jobs} == {"pending"}
+    assert [await delay_us(app, job) for job in jobs[LINE_MAX:]] == [COME_AGAIN_US] * 2
+    assert [await delay_us(app, job) for job in jobs[:LINE_MAX]] == [0] * LINE_MAX
+    line.child.kill()
+    await line.child.ended
+    line.child.close()

@@ -23,6 +23,8 @@ ZEROS = ("violations", "lost", "rerun", "phantom", "over_limit", "stale_accepted
 FULL = {"jobs": 100_000, "kills": 1_000, "pauses": 200, "restarts": 10, "lease": 2, "slack": 0}
 BREAK_S, CALM_S, BREAKS = 0.5, 4.0, 8  # after so many breaks there is a calm, in which times are held to their bounds
 WIRES = {"jobs": 20_000, "kills": 200, "pauses": 40, "slack": 1}
+# A time-out for each size: one at the function would hold for all of them.
+short = pytest.mark.timeout(300)
 full = [pytest.mark.torture, pytest.mark.timeout(7_200)]
 
 
@@ -40,8 +42,9 @@ def check(report: dict[str, Any], restarts: int) -> None:
     assert report["restarts"] == restarts
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("size", [{"jobs": 300, "kills": 6, "pauses": 2, "restarts": 2}, pytest.param(FULL, marks=full)])
+@pytest.mark.parametrize(
+    "size", [pytest.param({"jobs": 300, "kills": 6, "pauses": 2, "restarts": 2}, marks=short), pytest.param(FULL, marks=full)]
+)
 def test_a_server_that_crashes_takes_nothing_along(server: Server, tmp_path: Path, size: dict[str, int]) -> None:
     """Stopped as a crash would, and started again, between kills and pauses (faults 48, 58)."""
     with Restarter(server, tmp_path) as restarter:
@@ -62,8 +65,7 @@ def test_the_full_size_on_a_file(file_torture: Torture) -> None:
     assert report["stale_refused"] > 0
 
 
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize("size", [{"jobs": 150, "kills": 2, "pauses": 0}, pytest.param(WIRES, marks=full)])
+@pytest.mark.parametrize("size", [pytest.param({"jobs": 150, "kills": 2, "pauses": 0}, marks=short), pytest.param(WIRES, marks=full)])
 def test_wires_that_break_all_the_time(server: Server, tmp_path: Path, size: dict[str, int]) -> None:
     """Every connection is reset twice a second, with a calm now and then, while workers are killed and stopped (faults 64, 68)."""
     over = threading.Event()

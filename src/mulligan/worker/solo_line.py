@@ -1,4 +1,8 @@
-"""The line of jobs that wait to run alone, and the child that runs them, one after the other."""
+"""The line of jobs that wait to run alone, and the child that runs them, one after the other.
+
+What waits here is held under a lease, and if this process dies it is charged a crash: for these jobs the last one, without a start. So
+they wait behind others only, not for a process to come up. Until there is one they are given back, and come again a moment later.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ from mulligan.worker.link import Holding
 
 log = logging.getLogger("mulligan.supervisor")
 LINE_MAX = 10  # their leases are renewed while they wait, so few may wait long
-COME_AGAIN_US = 5 * SECOND_US  # for a job that finds the line full
+COME_SOON_US = SECOND_US // 2  # for a job that finds no process, which takes about as long to start
+COME_AGAIN_US = 5 * SECOND_US  # for a job that finds the line full, or no process to be had
 IDLE_S = 5.0  # the child is kept so long for the next one
 AGAIN_S = 1.0  # pause after a child that did not start, or a store that did not answer
 CELL = 0  # it runs one job at a time
@@ -34,6 +39,8 @@ class SoloLine:
         self._line: deque[Holding] = deque()
         self._owner = ""
         self._more = asyncio.Event()
+        self._wanted = False  # jobs will come again, and there should be a child by then
+        self._cannot_start = False
         self._giving_back: set[asyncio.Task[int]] = set()
         self.child: Child | None = None
 
@@ -41,13 +48,24 @@ class SoloLine:
         return len(self._line)
 
     def add(self, jobs: Sequence[Holding], owner: str) -> None:
-        """Takes jobs that have to run alone; what finds the line full is given back, to come again."""
+        """Takes jobs that have to run alone; what finds the line full, or nobody to run it, is given back, to come again."""
         self._owner = owner
+        self._wanted = True
+        self._more.set()
+        if not self._is_up():
+            self._come_again(jobs)
+            return
         room = max(0, LINE_MAX - len(self._line))
         self._line += jobs[:room]
-        self._more.set()
         if jobs[room:]:
             self._give_back(jobs[room:], "the line of jobs that run alone is full", COME_AGAIN_US)
+
+    def _is_up(self) -> bool:
+        return self.child is not None and self.child.is_up
+
+    def _come_again(self, jobs: Sequence[Holding]) -> None:
+        delay_us = COME_AGAIN_US if self._cannot_start else COME_SOON_US
+        self._give_back(jobs, "it has to run alone, in a process that is not there yet", delay_us)
 
     def _give_back(self, jobs: Sequence[Holding], reason: str, delay_us: int = 0) -> None:
         self._settle([Loss(job.job_id, job.fence, "release", reason, delay_us=delay_us) for job in jobs])
@@ -72,13 +90,18 @@ class SoloLine:
     async def run(self) -> None:
         """The loop; ends by cancellation."""
         while True:
-            if not self._line:
+            if not self._line and not self._wanted:
                 await self._wait_for_more()
                 continue
-            child = await self._ready_child()
-            if child is None:
-                await asyncio.sleep(AGAIN_S)
+            if not self._is_up():
+                waiting, self._line = list(self._line), deque()
+                if waiting:
+                    self._come_again(waiting)
+                await self._start_child()
+            self._wanted = False
+            if not self._line or self.child is None:
                 continue
+            child = self.child
             holding = self._line[0]
             try:
                 job = await self._job_of(holding)
@@ -104,17 +127,16 @@ class SoloLine:
                 self._let_go(self.child)
             self.child = None
 
-    async def _ready_child(self) -> Child | None:
-        """The child, started if there is none; None if it ended before it was ready."""
-        if self.child is None or not self.child.is_up:
-            try:
-                self.child = self._begin()
-            except OSError as error:
-                log.error("the process for jobs that run alone cannot be started: %s", error)
-                return None
-        child = self.child
-        await asyncio.wait({child.is_ready})
-        return child if child.is_up else None
+    async def _start_child(self) -> None:
+        """Starts the child, and waits until it is ready, or has ended before it was."""
+        try:
+            self.child = self._begin()
+            await asyncio.wait({self.child.is_ready})
+        except OSError as error:
+            log.error("the process for jobs that run alone cannot be started: %s", error)
+        self._cannot_start = not self._is_up()
+        if self._cannot_start:
+            await asyncio.sleep(AGAIN_S)
 
     async def _job_of(self, holding: Holding) -> Job | None:
         """The job as it is stored; None if it is no longer held."""
