@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import threading
 
 import asyncpg
 import pytest
@@ -9,7 +11,7 @@ from mulligan.core.errors import BadSetting, MulliganError, SchemaMismatch, Stor
 from mulligan.stores.postgres import PostgresStore, from_url
 from mulligan.stores.postgres.database import Transaction
 from mulligan.stores.postgres.faults import translated, without_secrets
-from tests.builders import claim, new_job
+from tests.builders import claim, new_job, retry
 from tests.postgres.conftest import Raw
 from tests.servers.proxy import Proxy
 
@@ -90,6 +92,35 @@ async def test_a_lock_that_is_held_too_long_is_unavailable(url: str, real: Postg
             await store.insert([new_job()])
     assert (await store.insert([new_job()]))[0].created
     await store.close()
+
+
+async def test_a_client_that_stands_still_holds_nobody_up(url: str, real: PostgresStore) -> None:
+    """A process is stopped in the middle of a transaction: what it has locked is free again half a second later, and its own work is
+    done when it goes on."""
+    go_on, stands = threading.Event(), threading.Event()
+    await real.insert([new_job()])
+    [job] = (await claim(real)).jobs
+
+    async def stopped(transaction: Transaction) -> int:
+        await transaction.rows("SELECT 1 FROM {s}.jobs FOR UPDATE")
+        stands.set()
+        while not go_on.is_set():
+            await asyncio.sleep(0.01)
+        return int(await transaction.value("SELECT 7"))
+
+    holder = asyncio.ensure_future(real._call(lambda: real._db.within(stopped)))
+    while not stands.is_set():
+        await asyncio.sleep(0.01)
+    other = from_url(url)
+    await other.open()
+    [verdict] = await asyncio.wait_for(other.settle([retry(job)]), 5)
+    assert verdict.applied
+    assert not holder.done()
+    go_on.set()
+    with contextlib.suppress(StoreUnavailable):  # told, or carried out anew
+        assert await holder == 7
+    assert await real.now_us() > 0
+    await other.close()
 
 
 async def test_missing_functions_are_a_schema_mismatch(server_url: str, raw: Raw) -> None:

@@ -13,7 +13,8 @@ import time
 
 CELL_BYTES = 8
 WORDS_PER_CELL = 2  # when it started; until when its lease is sure
-WORDS_OF_ALL = 2  # until when renewals are fresh; whether a claim is under way
+WORDS_OF_ALL = 3  # who takes jobs that run alone; until when renewals are fresh; whether a claim is under way
+NOBODY_YET, NO_ROOM = 0, -1  # what stands there if nobody takes them
 
 
 def monotonic_us() -> int:
@@ -74,6 +75,15 @@ class Cells:
     def set_fresh(self, until_us: int) -> None:
         """The parent has renewed what there was to renew."""
         self._view[-2] = until_us
+
+    @property
+    def alone_until_us(self) -> int:
+        """Until when the parent takes jobs that have to run alone; NOBODY_YET or NO_ROOM if it does not."""
+        return self._view[-3]
+
+    def set_alone(self, until_us: int) -> None:
+        """The parent's word on that, given again and again: a parent that stands still takes nothing."""
+        self._view[-3] = until_us
 
     @property
     def is_claiming(self) -> bool:

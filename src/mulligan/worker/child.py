@@ -195,7 +195,7 @@ class Child:
                 self.claim_id = None
             for holding in message.jobs:
                 self.held[holding.cell] = HeldJob(holding)
-            if message.alone:
+            if message.alone or message.wants_alone:
                 self._on_alone(self, message.alone)
         elif isinstance(message, Dropped):
             for cell in message.cells:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from mulligan.core.contract import Renewal, WorkerInfo
 from mulligan.core.job import Job
-from mulligan.worker.cells import Cells, monotonic_us
+from mulligan.worker.cells import NO_ROOM, Cells, monotonic_us
 from mulligan.worker.executor import Executor
 from mulligan.worker.keeper import BEAT_MAX_S, RENEWALS_PER_LEASE
 from mulligan.worker.link import Answers, Claiming, Dropped, Feed, Held, Hello, Holding, Leaving, Link, Message, Report, Stop
@@ -138,13 +138,15 @@ class ChildLink:
 
     async def take(self, claim_id: str, jobs: Sequence[Job]) -> list[Job]:
         """Tells what a claim has brought; the jobs that are to be run here, once the supervisor can know of them."""
-        own = [job for job in jobs if not self.must_run_alone(job)]
+        alone = [job for job in jobs if self.must_run_alone(job)]
+        is_taken = bool(alone) and self.cells.alone_until_us > monotonic_us()
+        own = [job for job in jobs if job not in alone] if is_taken else list(jobs)
         while len(own) > len(self._free):  # as many as are held at most have a cell, so some will soon be free
             self._room = asyncio.get_running_loop().create_future()
             await self._room
-        alone = [Holding(-1, job.id, job.fence, job.timeout_us) for job in jobs if self.must_run_alone(job)] if len(own) < len(jobs) else []
+        passed_on = [Holding(-1, job.id, job.fence, job.timeout_us) for job in alone] if is_taken else []
         self._tell_dropped()
-        self._link.send(Held(claim_id, self._assign(own), alone))
+        self._link.send(Held(claim_id, self._assign(own), passed_on, wants_alone=bool(alone)))
         await self._link.sent()
         return own
 
@@ -160,7 +162,10 @@ class ChildLink:
 
     def new_run(self, job: Job, held_until_s: float) -> Run:
         """The run of a job that was taken."""
-        return WatchedRun(job, held_until_s, self.cells, self._by_grip[job.id, job.fence])
+        run = WatchedRun(job, held_until_s, self.cells, self._by_grip[job.id, job.fence])
+        if self.must_run_alone(job):
+            run.stop = "alone later" if self.cells.alone_until_us == NO_ROOM else "alone soon"
+        return run
 
     def drop(self, grip: Grip) -> None:
         """The job is settled or lost. Told with the others of its batch."""

@@ -35,7 +35,7 @@ from mulligan.worker.context import Context
 from mulligan.worker.perform import Performer, ThreadAbandoned, Undecodable
 from mulligan.worker.policies import Policies
 from mulligan.worker.registry import Registry, TaskDef
-from mulligan.worker.run import Holdings, Run, StopReason
+from mulligan.worker.run import Holdings, Run, StopReason, stopped_before_start
 from mulligan.worker.store_time import StoreTime, loop_time
 from mulligan.worker.threads import JobInterrupted
 
@@ -114,8 +114,14 @@ class Executor:
         for job in jobs:
             run = self.new_run(job, held_until_s)
             self._holdings.add(run)
-            self._ready.append(run)
+            if run.stop is None or not self._given_back(run, run.stop):
+                self._ready.append(run)
         self._wake_slot()
+
+    def _given_back(self, run: Run, reason: StopReason) -> bool:
+        """Gives back a job that is not to start here, without a slot, if the committer has room."""
+        outcome = stopped_before_start(reason)
+        return outcome is not None and self.committer.offer(self._decide(run, outcome), run)
 
     def stop_run(self, run: Run, reason: StopReason) -> None:
         """Tells one run to stop; the first reason counts, except that a lost lease overrules all."""
@@ -253,7 +259,7 @@ class Executor:
         job = run.job
         task = self._registry.get(job.task)
         if run.stop is not None:
-            return _stopped_before_start(run.stop)
+            return stopped_before_start(run.stop)
         if not run.is_sure(self._loop_time()):  # a slow answer, a pause: it may be another's by now, or even done
             return Released("its lease may have run out before it could start")
         if task is None:
@@ -382,11 +388,3 @@ class Executor:
                 self.stop_run(run, "timeout")
             elif run.deadline is not None:
                 self._watch(run.deadline)
-
-
-def _stopped_before_start(reason: StopReason) -> Outcome | None:
-    if reason == "lost":
-        return None
-    if reason == "cancel":
-        return CancelObeyed("cancelled before it started")
-    return Released("the worker shut down")

@@ -47,11 +47,12 @@ class Holding(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 class Held(msgspec.Struct, frozen=True, tag=True):
     """Child → parent: what a claim has brought, told before any of its handlers starts. Those of `alone` it does not keep: the parent
-    lets them run in a process of their own."""
+    lets them run in a process of their own. If nobody takes such jobs yet it gives them back itself, and says that somebody should."""
 
     claim_id: str
     jobs: list[Holding]
     alone: list[Holding] = []
+    wants_alone: bool = False
 
 
 class Dropped(msgspec.Struct, frozen=True, tag=True):

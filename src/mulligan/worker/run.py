@@ -7,12 +7,17 @@ from collections.abc import Callable, Iterable
 from typing import Literal
 
 from mulligan.core.change import Grip
+from mulligan.core.clock import SECOND_US
 from mulligan.core.job import Job
+from mulligan.core.outcome import CancelObeyed, Outcome, Released
 from mulligan.worker.context import Context
 
-# Why a run was told to stop. "lost": another holder has it now, so its outcome must not be written.
-StopReason = Literal["timeout", "cancel", "lost", "shutdown"]
+# Why a run was told to stop. "lost": another holder has it now, so its outcome must not be written. The last two: it has to run alone,
+# and the process for that is not there yet, or has enough to do.
+StopReason = Literal["timeout", "cancel", "lost", "shutdown", "alone soon", "alone later"]
 
+ALONE_SOON_US = SECOND_US // 2  # about what a process takes to start
+ALONE_LATER_US = 5 * SECOND_US
 SURE_OF_LEASE = 0.9  # how much of a lease a holder counts on: its clock may run a little slower than the store's
 
 
@@ -76,3 +81,16 @@ class Holdings:
 
     def runs(self) -> Iterable[Run]:
         return list(self._runs.values())
+
+
+def stopped_before_start(reason: StopReason) -> Outcome | None:
+    """What becomes of a job that was told to stop before its handler was called; None: nothing of it may be written."""
+    if reason == "lost":
+        return None
+    if reason == "cancel":
+        return CancelObeyed("cancelled before it started")
+    if reason == "alone soon":
+        return Released("it has to run alone, in a process that is not there yet", ALONE_SOON_US)
+    if reason == "alone later":
+        return Released("it has to run alone, and others do", ALONE_LATER_US)
+    return Released("the worker shut down")

@@ -15,12 +15,15 @@ from mulligan.core.change import Grip
 from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import Store
 from mulligan.core.job import Job
+from mulligan.worker.cells import NO_ROOM, NOBODY_YET, monotonic_us
 from mulligan.worker.child import Child
 from mulligan.worker.deaths import Deaths, Loss
 from mulligan.worker.link import Holding
 
 log = logging.getLogger("mulligan.supervisor")
 LINE_MAX = 10  # their leases are renewed while they wait, so few may wait long
+OPEN_MAX = 2  # with so many in line no more are asked for; some may be on their way
+OPEN_US = SECOND_US // 2
 COME_SOON_US = SECOND_US // 2  # for a job that finds no process, which takes about as long to start
 COME_AGAIN_US = 5 * SECOND_US  # for a job that finds the line full, or no process to be had
 IDLE_S = 5.0  # the child is kept so long for the next one
@@ -59,6 +62,12 @@ class SoloLine:
         self._line += jobs[:room]
         if jobs[room:]:
             self._give_back(jobs[room:], "the line of jobs that run alone is full", COME_AGAIN_US)
+
+    def open_until_us(self) -> int:
+        """Until when jobs may be passed on to here, on the clock of the cells: not long, since this process may stand still meanwhile."""
+        if self._cannot_start or len(self._line) >= OPEN_MAX:
+            return NO_ROOM
+        return monotonic_us() + OPEN_US if self._is_up() else NOBODY_YET
 
     def _is_up(self) -> bool:
         return self.child is not None and self.child.is_up

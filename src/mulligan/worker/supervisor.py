@@ -290,7 +290,9 @@ class Supervisor:
         while True:
             now_s = self._loop_time()
             was_paused, looked_s = now_s - looked_s > PAUSED_S, now_s
+            alone_until_us = self._solo.open_until_us()
             for child in list(self._children):
+                child.cells.set_alone(alone_until_us)
                 child.hear()
                 if was_paused:  # this process itself was stopped: nobody was silent
                     child.heard_s = now_s

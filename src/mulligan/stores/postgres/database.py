@@ -25,6 +25,7 @@ PoolerMode = Literal["auto", "on", "off"]
 VERSION_MIN = 130_000
 CONFLICT_REPEATS = 10
 _CONFLICT_WAIT_S = 0.02
+IDLE_MAX_MS = 500  # a client that stands still in a transaction of ours holds up others; it is cut off, and does it again
 APPLICATION = "mulligan"
 
 
@@ -56,6 +57,7 @@ class Database:
         self._clock = clock
         self._rng: random.Random = system_rng()
         self._milliseconds = max(100, int(target.timeout_s * 1000))
+        self._idle_milliseconds = min(self._milliseconds, IDLE_MAX_MS)
         self.pool = Pool(self.connect, target.connections)
 
     def now_us(self) -> int | None:
@@ -70,7 +72,7 @@ class Database:
         if not self.pooled:
             settings |= {
                 "statement_timeout": str(self._milliseconds),
-                "idle_in_transaction_session_timeout": str(self._milliseconds),
+                "idle_in_transaction_session_timeout": str(self._idle_milliseconds),
                 "default_transaction_isolation": "read committed",
                 "jit": "off",
                 "tcp_keepalives_idle": "10",
@@ -174,8 +176,8 @@ class Database:
     async def _begun(self, connection: Connection, also: str = "") -> AsyncIterator[None]:
         settings = ""
         if self.pooled:
-            limit = f"= {self._milliseconds}"
-            settings = f"; SET LOCAL statement_timeout {limit}; SET LOCAL idle_in_transaction_session_timeout {limit}; SET LOCAL jit = off"
+            idle = f"SET LOCAL idle_in_transaction_session_timeout = {self._idle_milliseconds}"
+            settings = f"; SET LOCAL statement_timeout = {self._milliseconds}; {idle}; SET LOCAL jit = off"
         await connection.execute(f"BEGIN ISOLATION LEVEL READ COMMITTED{settings}{also}")
         try:
             yield
