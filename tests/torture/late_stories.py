@@ -35,7 +35,17 @@ def again(told: Story, pid: int = CHILD) -> Story:
     return told.run(2, pid).row(attempts=2, crashes=1, fence=2)
 
 
+def taken_in_silence(after_us: int) -> Story:
+    """A worker dies; so does the child that takes its job over so long after the lease, before it can say so. Much later it is claimed."""
+    told = story().enqueue().claim().start().kill(PARENT, CHILD, how="kill worker").wait(LEASE_US + after_us)
+    told.settle(1, OTHER, cause="crash", status="pending", guard="lapsed", answer="")
+    due = told.store_us
+    told.kill(OTHER).wait(4 * S).claim(2, SOLO, due=due).start(2, SOLO).effect(2, SOLO).end(2, SOLO).settle(2, SOLO)
+    return told.row(attempts=2, crashes=1, fence=2)
+
+
 GOOD_TIMES = {
+    "taken over by one who died before it could say so": lambda: taken_in_silence(500 * MS),
     "it was stopped until it started what another had finished": lambda: (
         story().enqueue().claim().pause(CHILD).wait(LEASE_US).crash(1, OTHER, guard="lapsed").run(2, OTHER)
         .pause(CHILD, step="stop").wait(50 * MS).start().end(how="stopped").row(attempts=2, crashes=1, fence=2)
@@ -122,6 +132,7 @@ BAD_TIMES = {
     "a cut connection excuses a second, not five": (
         {"RECOVER"}, lambda: again(outage(story().enqueue().claim().start().kill(CHILD), 0.1, "reset").wait(3 * S).crash()),
     ),
+    "taken over too late by one who died before it could say so": ({"RECOVER"}, lambda: taken_in_silence(2 * S)),
     "work does not go on after an outage": ({"RECOVER"}, lambda: outage(story().enqueue().run().row(), 3).wait(6 * S).renew(1, PARENT)),
     "an idle worker sleeps on": ({"WAKE"}, lambda: story().idle(OTHER).enqueue().wait(S).claim().idle(OTHER).start().effect().end()
                                  .settle().row()),

@@ -53,11 +53,13 @@ class Story:
             self.note("ENQ_OK", PRODUCER, job=job, sent=self.at, store=self.store_us, due=self.store_us + delay_us)
         return self
 
-    def claim(self, fence: int = 1, pid: int = CHILD, *, job: str = "a", gen: int = 1, claim_id: str = "", early_us: int = 0) -> Story:
+    def claim(
+        self, fence: int = 1, pid: int = CHILD, *, job: str = "a", gen: int = 1, claim_id: str = "", early_us: int = 0, due: int = 0
+    ) -> Story:
         """A claim is answered."""
         store = self.store_us - early_us
         facts = {"sent": self.at, "store": store, "until": store + LEASE_US, "gen": gen, "id": claim_id or f"claim {job} {fence} {pid}"}
-        return self.note("CLAIM", pid, job=job, fence=fence, **facts)
+        return self.note("CLAIM", pid, job=job, fence=fence, due=due, **facts)
 
     def idle(self, pid: int) -> Story:
         """A claim is answered, and slots stay free."""

@@ -41,7 +41,7 @@ class Hold:
     """One fence of one job: from the claim to whatever ended it."""
 
     __slots__ = (
-        "claim_id", "claimed_at", "claimed_store", "claimer", "end_how", "ended_at", "gen", "is_alone", "other_claims", "renewed_at",
+        "claim_id", "claimed_at", "claimed_store", "claimer", "due", "end_how", "ended_at", "gen", "is_alone", "other_claims", "renewed_at",
         "renewed_sent", "runner", "sent", "settles", "started_at", "starts", "until",
     )  # fmt: skip
 
@@ -52,6 +52,7 @@ class Hold:
         self.sent = 0
         self.claimed_at = 0  # 0: nobody lived to note it
         self.claimed_store = 0
+        self.due = 0  # when this execution fell due, on the store's clock: by then nobody held it any more
         self.until = 0
         self.gen = 0
         self.is_alone = False  # its claimer has handed it to the supervisor, to be run alone
@@ -227,7 +228,7 @@ class History:
             hold.other_claims += hold.claim_id != line.id
             return
         hold.claimer, hold.claim_id, hold.sent = line.pid, line.id, line.sent
-        hold.claimed_at, hold.claimed_store, hold.until, hold.gen = line.at, line.store, line.until, line.gen
+        hold.claimed_at, hold.claimed_store, hold.until, hold.gen, hold.due = line.at, line.store, line.until, line.gen, line.due
 
     def _on_found(self, line: Line) -> None:
         """A supervisor has looked for what a dead child had claimed; that it was claimed is known now, but not when."""

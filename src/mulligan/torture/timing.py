@@ -109,7 +109,7 @@ def recoveries(history: History, down: Downtimes) -> Iterator[Recovery]:
         for fence, hold in life.holds.items():
             holder = history.holder(hold)
             died_at = history.death_after(holder, hold.claimed_at) if hold.claimed_at else FOREVER
-            taken_at = _taken_at(life, fence, hold, holder, died_at)
+            taken_at = _taken_at(life, fence, hold, holder, died_at, history.ahead_max)
             if taken_at is None or taken_at <= died_at:
                 continue
             parent = history.parents.get(hold.claimer, 0)
@@ -123,8 +123,11 @@ def recoveries(history: History, down: Downtimes) -> Iterator[Recovery]:
             yield Recovery(job, fence, took_us, limit_us, is_child)
 
 
-def _taken_at(life: Life, fence: int, hold: Hold, holder: int, died_at: int) -> int | None:
-    """When the job was certainly no longer held in the dead one's name; None if it had settled it, or may have."""
+def _taken_at(life: Life, fence: int, hold: Hold, holder: int, died_at: int, ahead_us: int) -> int | None:
+    """When the job was certainly no longer held in the dead one's name; None if it had settled it, or may have.
+
+    Whoever took it over may have died before it could say so. Then the next claim tells: it was due again when that was written, or later.
+    """
     if died_at == FOREVER:
         return None
     others = [settle.applied_at for settle in hold.applied() if settle.pid != holder]
@@ -132,8 +135,8 @@ def _taken_at(life: Life, fence: int, hold: Hold, holder: int, died_at: int) -> 
         return min(others)
     if any(settle.pid == holder and not settle.refused for settle in hold.settles):
         return None
-    later = [other.claimed_at for number, other in life.holds.items() if number > fence and other.claimed_at]
-    return min(later, default=None)
+    later = [other for number, other in life.holds.items() if number > fence and other.claimed_at]
+    return min((min(other.claimed_at, other.due + ahead_us if other.due else FOREVER) for other in later), default=None)
 
 
 def _resumed(history: History, findings: Findings, slack_us: int) -> None:
