@@ -84,6 +84,9 @@ GOOD = {
     "cancelled before it ran": lambda: (
         story().enqueue().note("CANCEL", PRODUCER, job="a", how="cancelled").row("cancelled", attempts=0, fence=0)
     ),
+    "cancelled by one who died before it heard so": lambda: (
+        story().enqueue().note("CANCEL_TRY", PRODUCER, job="a").kill(PRODUCER, how="kill producer").row("cancelled", attempts=0, fence=0)
+    ),
     "cancelled while it ran": lambda: (
         story().enqueue().claim().start().note("CANCEL", PRODUCER, job="a", how="requested").end(how="stopped")
         .settle(cause="cancel", status="cancelled").row("cancelled")

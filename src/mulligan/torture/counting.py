@@ -89,7 +89,7 @@ def _end(job: str, life: Life, row: Row, findings: Findings) -> None:
         findings.add("STATE", job, f"acknowledged as cancelled, stored as {row.status}")
     if cancelled_at and any(at > cancelled_at for at, *_ in life.starts):
         findings.add("STATE", job, "started after it was cancelled")
-    if row.status == "cancelled" and not life.cancels:
+    if row.status == "cancelled" and not life.is_unwanted:
         findings.add("STATE", job, "cancelled, and nobody asked for it")
 
 

@@ -79,7 +79,7 @@ class Hold:
 class Life:
     """One job, from the first wish to store it on."""
 
-    __slots__ = ("acknowledged_at", "cancels", "due", "effects", "holds", "requeues", "starts", "tried_at", "tries")
+    __slots__ = ("acknowledged_at", "cancels", "due", "effects", "holds", "is_unwanted", "requeues", "starts", "tried_at", "tries")
 
     def __init__(self) -> None:
         self.tries = 0
@@ -90,6 +90,7 @@ class Life:
         self.starts: list[tuple[int, int, int, int]] = []  # time, fence, generation, pid
         self.effects: list[tuple[int, int, str, bool, bool]] = []  # order, fence, key, accepted by fence, and by key
         self.cancels: list[tuple[int, str]] = []
+        self.is_unwanted = False  # somebody asked to cancel it, answered or not
         self.requeues = 0
 
     def hold(self, fence: int) -> Hold:
@@ -310,6 +311,10 @@ class History:
 
     def _on_cancel(self, line: Line) -> None:
         self.lives[line.job].cancels.append((line.at, line.how))
+        self.lives[line.job].is_unwanted = True
+
+    def _on_cancel_try(self, line: Line) -> None:
+        self.lives[line.job].is_unwanted = True
 
 
 def read_history(path: Path) -> History:
