@@ -300,7 +300,7 @@ def test_a_handler_that_runs_on_is_seen() -> None:
     account = lost.insert()
     lost.claim(account)
     lost.watch.starts(lost.rows[account.new.id], lost.process)
-    lost.process.lost[account.new.id, 1] = lost.watch.time_s()
+    lost.process.lost[account.number, 1] = lost.watch.time_s()
     lost.clock.advance(2)
     with pytest.raises(Broken, match="S2"):
         lost.watch.ends(account, 1, Ending("ok"), lost.process, obeys=True)

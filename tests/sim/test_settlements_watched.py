@@ -225,9 +225,21 @@ def test_an_outcome_sent_under_two_ids_is_seen() -> None:
     with pytest.raises(Broken, match="S24"):
         sends(desk.watch, desk.process, "settle", ([change_of(account, "failure", settle_id="t")],))
     desk, account = started()
-    desk.process.lost[account.new.id, 1] = 0.0
+    desk.process.lost[account.number, 1] = 0.0
     with pytest.raises(Broken, match="S4"):
         sends(desk.watch, desk.process, "settle", ([change_of(account, "failure")],))
+
+
+def test_a_job_that_is_stored_anew_is_another_one() -> None:
+    """A late repeat of its insert, after it was done and pruned: what was sent for the first one says nothing of the second."""
+    desk, account = started()
+    sends(desk.watch, desk.process, "settle", ([change_of(account, "failure")],))
+    desk.process.lost[account.number, 1] = 0.0
+    del desk.rows[account.new.id]
+    desk.watch.forget(account)
+    again = desk.insert(id=account.new.id)
+    desk.claim(again)
+    sends(desk.watch, desk.process, "settle", ([change_of(again, "failure", settle_id="t")],))
 
 
 def test_two_jobs_of_one_key_are_seen() -> None:

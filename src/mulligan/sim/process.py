@@ -38,8 +38,9 @@ class Process:
         self.stopping = False  # told to shut down
         self.unheard: str | None = None  # the claim that it has sent and heard no answer to
         self.told_us = 0  # the store's time, as it was told when it last asked for it
-        self.lost: dict[tuple[str, int], float] = {}  # by job and fence: when it heard that it does not hold it any more
-        self.sent: dict[tuple[str, int], str] = {}  # by job and fence: the settle id of the outcome it has sent
+        # By the number of a job, and fence: an id may come twice, where a late repeat stores a job anew that is done and pruned.
+        self.lost: dict[tuple[int, int], float] = {}  # when it heard that it does not hold it any more
+        self.sent: dict[tuple[int, int], str] = {}  # the settle id of the outcome it has sent
         self.remains: list[object] = []  # keeps the tasks of a killed one from being taken apart in the middle of a world
 
 

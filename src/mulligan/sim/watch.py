@@ -195,7 +195,7 @@ class Watch:
         now_s = self._time_s()
         if obeys and process.stood_s < account.started[fence]:
             self.check("L4", _overtime(account, now_s - account.started[fence]), account)
-            lost_s = process.lost.get((account.new.id, fence), now_s)
+            lost_s = process.lost.get((account.number, fence), now_s)
             self.check(
                 "S2", f"it ran on for {now_s - lost_s:.3f} s after its holder had lost it" if now_s - lost_s > OBEY_S else "", account
             )

@@ -26,7 +26,7 @@ def _sends_changes(watch: Watch, process: Process, changes: Sequence[Change]) ->
         account = watch.accounts.get(change.job_id)
         if account is None or not isinstance(change.guard, Held):
             continue
-        grip = (change.job_id, change.guard.fence)
+        grip = (account.number, change.guard.fence)
         ended_s = account.ended_s.get(change.guard.fence)
         late = ended_s is not None and grip in process.lost and process.lost[grip] < ended_s
         watch.check("S4", f"its outcome under fence {grip[1]} is written by a holder that knew it was lost" if late else "", account)
@@ -48,5 +48,6 @@ def hears(watch: Watch, process: Process, name: str, args: tuple[Any, ...], answ
         process.told_us = answer
     elif name == "renew":
         for renewal in answer:
-            if not renewal.held:
-                process.lost.setdefault((renewal.job_id, renewal.fence), watch.time_s())
+            account = watch.accounts.get(renewal.job_id)
+            if account is not None and not renewal.held:
+                process.lost.setdefault((account.number, renewal.fence), watch.time_s())
