@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+
 import pytest
 import redis
 
@@ -60,6 +62,30 @@ async def test_a_wrong_password_is_told(server: Redis) -> None:
     await store.open()
     assert "right" not in store.url
     await store.close()
+
+
+async def test_a_server_that_still_reads_its_file_is_not_there_yet(server: Redis) -> None:
+    """A worker that starts in that moment waits: until then the server says that it keeps no file, which would be a reason to give up."""
+    with redis.Redis.from_url(server.url) as client, client.pipeline(transaction=False) as pipe:
+        for number in range(20_000):
+            pipe.set(f"key {number}", 1)
+        pipe.execute()
+    server.stop(immediate=True)
+    server.options["key-load-delay"] = "100"  # microseconds for each key
+    starting = threading.Thread(target=server.start)
+    starting.start()
+    refusals = []
+    while True:
+        store = from_url(server.url)
+        try:
+            await store.open()
+        except StoreUnavailable as problem:
+            refusals.append(str(problem))
+        else:
+            break
+    starting.join()
+    await store.close()
+    assert any("reading its file" in refusal for refusal in refusals), refusals
 
 
 async def test_no_such_database(server: Redis) -> None:

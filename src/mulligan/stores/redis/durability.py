@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 import redis.asyncio as driver
-from redis.exceptions import ResponseError
+from redis.exceptions import BusyLoadingError, ResponseError
 
 from mulligan.core.clock import us_to_datetime
 from mulligan.core.contract import Promise, Weakness
@@ -40,8 +40,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 async def read_facts(client: driver.Redis) -> Facts:
     """Asks the server. CONFIG is forbidden on many managed services; INFO then tells the most important part."""
     info: dict[str, Any] = {}
-    for section in ("server", "persistence", "replication", "memory", "cluster"):
+    for section in ("persistence", "server", "replication", "memory", "cluster"):
         info |= await client.info(section)
+    if int(info.get("loading", 0)):  # until it has read its file it says that it writes none
+        raise BusyLoadingError("LOADING: it is reading its data")
     config: Mapping[str, str] = {}
     try:
         for name in ("appendonly", "appendfsync", "save", "maxmemory-policy", "maxmemory"):
