@@ -1,0 +1,89 @@
+// What the adapters of Node's peers share: the command line and the JSON lines of adapter.py.
+"use strict";
+const readline = require("node:readline");
+const { parseArgs } = require("node:util");
+
+const BULK = 1000;
+
+function say(answer) {
+  process.stdout.write(JSON.stringify(answer) + "\n");
+}
+
+const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+
+// Pauses that no polling can fall into step with, the same in every run.
+function* gaps(average) {
+  let state = 1;
+  for (;;) {
+    state = (state * 48271) % 2147483647;
+    yield average * (0.5 + state / 2147483647);
+  }
+}
+
+async function spaced(sender, kind, count, gapMs) {
+  const sent = [];
+  const next = gaps(gapMs);
+  for (let number = 0; number < count; number += 1) {
+    await pause(next.next().value);
+    sent.push(Number(process.hrtime.bigint()));
+    await sender.one(kind, number);
+  }
+  return sent;
+}
+
+async function enqueue(peer, url, asked) {
+  const sender = await peer.sender(url);
+  if (asked.gapMs) return { sent_ns: await spaced(sender, asked.kind, asked.count, asked.gapMs) };
+  const size = asked.how === "one" ? 1 : BULK;
+  let begin = performance.now();
+  for (let first = 0; first < asked.count; first += size) {
+    if (first === size) begin = performance.now(); // the first call opens connections; it is not timed
+    const numbers = Array.from({ length: Math.min(size, asked.count - first) }, (_, index) => first + index);
+    if (asked.how === "one") await sender.one(asked.kind, first);
+    else await sender.bulk(asked.kind, numbers);
+  }
+  return { seconds: (performance.now() - begin) / 1e3, timed: Math.max(0, asked.count - size) };
+}
+
+async function tellLeft(peer, url) {
+  const count = await peer.left(url);
+  say({ ready: true });
+  for await (const _line of readline.createInterface({ input: process.stdin })) say({ left: await count() });
+}
+
+async function run(peer) {
+  const { values, positionals } = parseArgs({
+    allowPositionals: true,
+    options: {
+      kind: { type: "string", default: "noop" },
+      count: { type: "string", default: "0" },
+      how: { type: "string", default: "one" },
+      "gap-ms": { type: "string", default: "0" },
+    },
+  });
+  const asked = { kind: values.kind, count: Number(values.count), how: values.how, gapMs: Number(values["gap-ms"]) };
+  const url = process.env.BENCH_URL;
+  const role = positionals[0];
+  if (role === "prepare") {
+    await peer.prepare(url);
+    say({ prepared: true });
+  } else if (role === "enqueue") {
+    say(await enqueue(peer, url, asked));
+  } else if (role === "left") {
+    await tellLeft(peer, url);
+  } else {
+    const stop = await peer.work(url);
+    say({ ready: true });
+    await new Promise((resolve) => process.once("SIGTERM", resolve));
+    await stop();
+  }
+}
+
+exports.main = (peer) =>
+  run(peer).then(
+    () => process.exit(0),
+    (problem) => {
+      process.stderr.write(`${problem.stack || problem}\n`);
+      process.exit(1);
+    },
+  );

@@ -1,0 +1,98 @@
+"""An environment for each peer, made once below .bench/: a venv from hashed requirements, or node_modules from a lock file."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.peers.programs import PeerFailed
+from benchmarks.peers.roster import Peer
+
+HERE = Path(__file__).resolve().parent
+CACHE = HERE.parents[1] / ".bench"
+NEEDS = HERE / "needs"
+ADAPTERS = HERE / "adapters"
+INSTALL_S = 600
+SAID_MAX = 300
+PYTHONS = ("python3.14", "python3.13", "python3.12")
+
+
+class Environment:
+    """How the programs of one peer are started."""
+
+    def __init__(self, command: list[str], variables: dict[str, str]) -> None:
+        self.command = command
+        self.variables = variables
+
+
+def environment(peer: Peer) -> Environment:
+    """The environment of a peer, made now if it is missing or its requirements have changed. PeerFailed if it cannot be made."""
+    program = str(ADAPTERS / peer.adapter)
+    if peer.needs is None:
+        return Environment([sys.executable, program, *peer.arguments], {})
+    folder = CACHE / peer.needs
+    if peer.is_node:
+        node = _found("node")
+        _make(folder, NEEDS / peer.needs / "package-lock.json", lambda: _install_node(folder, NEEDS / str(peer.needs)))
+        return Environment([node, program, *peer.arguments], {"NODE_PATH": str(folder / "node_modules"), "NODE_ENV": "production"})
+    wanted = NEEDS / f"{peer.needs}.txt"
+    _make(folder, wanted, lambda: _install_python(folder, wanted, _python(peer)))
+    return Environment([str(folder / "bin" / "python"), program, *peer.arguments], {})
+
+
+def _make(folder: Path, wanted: Path, install: object) -> None:
+    """Installs, unless the folder has been made from the same requirements. The note is written last."""
+    note = folder / ".made-from"
+    digest = hashlib.sha256(wanted.read_bytes()).hexdigest()
+    if note.exists() and note.read_text("utf-8") == digest:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    assert callable(install)
+    install()
+    note.write_text(digest, "utf-8")
+
+
+def _install_python(folder: Path, wanted: Path, python: str) -> None:
+    _run([python, "-m", "venv", str(folder)])
+    pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    _run([*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(wanted)])
+
+
+def _install_node(folder: Path, needs: Path) -> None:
+    for name in ("package.json", "package-lock.json"):
+        shutil.copy(needs / name, folder / name)
+    # `npm ci` refuses a lock file without the optional parts for other systems; `install` takes the same versions and checks the same hashes.
+    _run([_found("npm"), "install", "--loglevel", "error", "--no-audit", "--no-fund", "--ignore-scripts"], folder)
+
+
+def _python(peer: Peer) -> str:
+    """The interpreter for a peer: ours, or a newer one where ours is too old for it."""
+    if peer.python is None or sys.version_info[:2] >= peer.python:
+        return sys.executable
+    given = os.environ.get("MULLIGAN_BENCH_PYTHON")
+    for name in [given] if given else PYTHONS:
+        if name and (path := shutil.which(name)):
+            return path
+    raise PeerFailed(f"needs Python {peer.python[0]}.{peer.python[1]} or newer; name one in MULLIGAN_BENCH_PYTHON")
+
+
+def _found(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        raise PeerFailed(f"{program} is not installed")
+    return path
+
+
+def _run(command: list[str], folder: Path | None = None) -> None:
+    try:
+        answer = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=INSTALL_S)
+    except subprocess.TimeoutExpired:
+        raise PeerFailed(f"its environment was not made within {INSTALL_S} s") from None
+    if answer.returncode != 0:
+        told = " ".join(line.strip() for line in (answer.stderr + answer.stdout).splitlines() if "error" in line.lower())
+        raise PeerFailed(f"its environment cannot be made: {told[:SAID_MAX] or 'nothing was said'}")
