@@ -40,6 +40,7 @@ class Run:
         self.environments: dict[str, Environment] = {}
         self.rounds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
         self.problems: list[str] = []
+        self._failed: set[tuple[str, str]] = set()
         self.loops_ms: list[float] = []
 
     def equip(self, names: list[str]) -> list[str]:
@@ -52,13 +53,16 @@ class Run:
         return [name for name in names if name in self.environments]
 
     def take(self, places: Places, step: Step) -> None:
-        """One step. What goes wrong is told in a line, and the others go on."""
+        """One step. What goes wrong is told in a line, is not tried again, and the others go on."""
+        if (step.peer, step.measure) in self._failed:
+            return
         peer = PEERS[step.peer]
         self.loops_ms.append(loop_ms())
         try:
             with places.place(peer.store) as place:
                 figures = measured(peer, self.environments[step.peer], place, self._work, step.measure)
         except (PeerFailed, ServerFailed, OSError) as problem:
+            self._failed.add((step.peer, step.measure))
             self._fail(f"{step.peer}: {step.measure} not measured, {' '.join(str(problem).split())}")
             return
         for name, value in figures.items():
@@ -111,8 +115,10 @@ def show(run: Run) -> None:
             f"\nmachine: a fixed loop took {found['median_ms']} ms (fastest {found['fastest_ms']}, slowest {found['slowest_ms']}); "
             f"{found['noisy_share']:.0%} of the steps began in a noisy moment"
         )
+    if run.problems:
+        say("\nnot measured:")
     for line in run.problems:
-        say(line)
+        say(f"  {line}")
 
 
 def parser() -> argparse.ArgumentParser:

@@ -31,17 +31,17 @@ class Environment:
 
 def environment(peer: Peer) -> Environment:
     """The environment of a peer, made now if it is missing or its requirements have changed. PeerFailed if it cannot be made."""
-    program = str(ADAPTERS / peer.adapter)
+    program = [str(ADAPTERS / peer.adapter), *(("--variant", peer.variant) if peer.variant else ())]
     if peer.needs is None:
-        return Environment([sys.executable, program, *peer.arguments], {})
+        return Environment([sys.executable, *program], {})
     folder = CACHE / peer.needs
     if peer.is_node:
         node = _found("node")
         _make(folder, NEEDS / peer.needs / "package-lock.json", lambda: _install_node(folder, NEEDS / str(peer.needs)))
-        return Environment([node, program, *peer.arguments], {"NODE_PATH": str(folder / "node_modules"), "NODE_ENV": "production"})
+        return Environment([node, *program], {"NODE_PATH": str(folder / "node_modules"), "NODE_ENV": "production"})
     wanted = NEEDS / f"{peer.needs}.txt"
-    _make(folder, wanted, lambda: _install_python(folder, wanted, _python(peer)))
-    return Environment([str(folder / "bin" / "python"), program, *peer.arguments], {})
+    _make(folder, wanted, lambda: _install_python(folder, wanted, peer))
+    return Environment([str(folder / "bin" / "python"), *program], {})
 
 
 def _make(folder: Path, wanted: Path, install: object) -> None:
@@ -57,10 +57,11 @@ def _make(folder: Path, wanted: Path, install: object) -> None:
     note.write_text(digest, "utf-8")
 
 
-def _install_python(folder: Path, wanted: Path, python: str) -> None:
-    _run([python, "-m", "venv", str(folder)])
+def _install_python(folder: Path, wanted: Path, peer: Peer) -> None:
+    _run([_python(peer), "-m", "venv", str(folder)])
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    _run([*pip, "--require-hashes", "--only-binary", ":all:", "-r", str(wanted)])
+    built = [word for name in peer.from_source for word in ("--no-binary", name)]
+    _run([*pip, "--require-hashes", "--only-binary", ":all:", *built, "-r", str(wanted)])
 
 
 def _install_node(folder: Path, needs: Path) -> None:

@@ -26,6 +26,7 @@ FIGURES = {
     "idle_cpu_percent": Kind("CPU of the idle worker, percent of a core", "idle %", False),
     "idle_server_percent": Kind("CPU of the server while the worker is idle, percent of a core", "srv %", None),
     "storm_per_s": Kind("retry storm (fail, fail, succeed; due at once), attempts/s", "storm/s", True),
+    "storm_wall_per_s": Kind("the same with the pauses of a peer that cannot try again at once, attempts/s", "wall/s", None),
     "lost": Kind("jobs lost by a kill -9", "lost", None),
     "twice": Kind("jobs started twice after a kill -9", "twice", None),
     "not_back": Kind("jobs not back within the limit after a kill -9", "stuck", None),

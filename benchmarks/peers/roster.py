@@ -15,10 +15,11 @@ class Peer(NamedTuple):
     settings: str
     promises: str  # what it does not promise, in words for the reader of a table
     share: float = 1.0  # of the work, so that a slow peer takes seconds too; a rate does not depend on it
-    arguments: tuple[str, ...] = ()  # handed on to the adapter
+    variant: str = ""  # which of several ways its adapter knows
     has_bulk: bool = True
-    waits_after_failure: bool = False  # its delay cannot be chosen; pauses in which nothing is due are left out of its storm
+    waits_after_failure: bool = False  # it cannot try again at once; pauses in which nothing is begun are left out of its storm
     python: tuple[int, int] | None = None  # the oldest Python it runs on, where ours may be older
+    from_source: tuple[str, ...] = ()  # packages without a wheel, which have to be built
 
     @property
     def is_node(self) -> bool:
@@ -49,6 +50,28 @@ _ALL = (
         "asyncpg, batches of 100, uvloop, autovacuum tuned by its own command",
         "jobs that ended but are not yet logged run again after a kill, a batch at a time",
     ),
+    Peer(
+        "procrastinate",
+        "postgres",
+        "peer_procrastinate.py",
+        "procrastinate",
+        "psycopg, 20 jobs at once, uvloop, succeeded jobs deleted",
+        "a killed worker's jobs stay in the state doing until a task of one's own finds and retries them; a retry waits for the next poll",
+        share=0.1,
+        waits_after_failure=True,
+    ),
+    Peer(
+        "oban",
+        "postgres",
+        "peer_oban.py",
+        "oban",
+        "psycopg, 100 jobs at once, uvloop",
+        "without its paid edition orphans are rescued by age, not by the death of their worker; retries are staged once a second",
+        share=0.5,
+        waits_after_failure=True,
+        python=(3, 12),
+        from_source=("erlpack",),
+    ),
     Peer("mulligan-redis", "redis", "peer_mulligan.py", None, _OURS, _OUR_PROMISE, share=3),
     Peer(
         "bullmq",
@@ -69,7 +92,92 @@ _ALL = (
         share=0.3,
         has_bulk=False,
     ),
+    Peer(
+        "taskiq",
+        "redis",
+        "peer_taskiq.py",
+        "taskiq",
+        "list broker, 1,000 tasks at once, parameters not parsed, uvloop, hiredis, no results",
+        "taking a job deletes it: a kill loses what runs and what was fetched; no bulk enqueue",
+        share=0.5,
+        variant="list",
+        has_bulk=False,
+    ),
+    Peer(
+        "taskiq-stream",
+        "redis",
+        "peer_taskiq.py",
+        "taskiq",
+        "stream broker, 1,000 tasks at once, parameters not parsed, uvloop, hiredis, no results",
+        "a killed worker's jobs come back after ten minutes; a failed job is acknowledged and sent again, in two steps; no bulk enqueue",
+        share=0.5,
+        variant="stream",
+        has_bulk=False,
+    ),
+    Peer(
+        "saq",
+        "redis",
+        "peer_saq.py",
+        "saq",
+        "20 jobs at once, uvloop, hiredis, finished jobs not kept",
+        "a killed worker's jobs come back by a sweep once a minute, after their time-out; no bulk enqueue",
+        share=0.3,
+        has_bulk=False,
+    ),
+    Peer(
+        "huey-redis",
+        "redis",
+        "peer_huey.py",
+        "huey",
+        "4 threads, hiredis",
+        "taking a job deletes it: a kill loses what runs; no bulk enqueue",
+        share=0.3,
+        variant="redis",
+        has_bulk=False,
+    ),
+    Peer(
+        "celery",
+        "redis",
+        "peer_celery.py",
+        "celery",
+        "10 threads, hiredis, no results, no gossip",
+        "acknowledges before the job runs: a kill loses what runs; no bulk enqueue",
+        share=0.1,
+        variant="early",
+        has_bulk=False,
+    ),
+    Peer(
+        "celery-late",
+        "redis",
+        "peer_celery.py",
+        "celery",
+        "10 threads, hiredis, no results, no gossip, acks_late",
+        "a killed worker's jobs come back after the visibility time-out of an hour; no bulk enqueue",
+        share=0.1,
+        variant="late",
+        has_bulk=False,
+    ),
+    Peer(
+        "rq",
+        "redis",
+        "peer_rq.py",
+        "rq",
+        "SimpleWorker (no fork for each job), hiredis, results not kept",
+        "one job at a time; a killed worker's job is found by its missing heartbeat, minutes later",
+        share=0.05,
+    ),
     Peer("mulligan-sqlite", "sqlite", "peer_mulligan.py", None, _OURS + ", durability full", _OUR_PROMISE),
+    Peer(
+        "huey",
+        "sqlite",
+        "peer_huey.py",
+        "huey",
+        "4 threads, fsync=False",
+        "a power cut can lose what was enqueued; taking a job deletes it: a kill loses what runs; no bulk enqueue",
+        share=0.5,
+        variant="sqlite",
+        has_bulk=False,
+    ),
 )
 
 PEERS = {peer.name: peer for peer in _ALL}

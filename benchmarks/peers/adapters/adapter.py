@@ -50,6 +50,11 @@ class Peer(Protocol):
         """Works until SIGTERM; calls `ready` once it takes jobs."""
 
 
+def variant() -> str:
+    """Which of several ways to run this peer was asked for."""
+    return sys.argv[sys.argv.index("--variant") + 1] if "--variant" in sys.argv else ""
+
+
 def say(**answer: Any) -> None:
     """One line for the runner."""
     sys.stdout.write(json.dumps(answer) + "\n")
@@ -136,11 +141,12 @@ def main(peer: Peer) -> None:
     """Does what the command line asks for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=["prepare", "enqueue", "worker", "left"])
+    parser.add_argument("--variant", default="", help="which of several ways to run this peer; looked up by its adapter")
     parser.add_argument("--kind", choices=["noop", "storm", "probe", "mortal"], default="noop")
     parser.add_argument("--count", type=int, default=0)
     parser.add_argument("--how", choices=["one", "bulk", "fill"], default="one")
     parser.add_argument("--gap-ms", type=float, default=0.0)
-    asked, _ = parser.parse_known_args()
+    asked = parser.parse_args()
     url = os.environ["BENCH_URL"]
     logging.disable(logging.CRITICAL)  # a line for each job would be a part of the figure
     if asked.role == "worker":

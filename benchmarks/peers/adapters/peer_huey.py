@@ -1,0 +1,80 @@
+"""Huey on SQLite (its fast setting, which does not wait for the disk) or on Redis: one process, four threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import adapter
+import jobs
+from huey import RedisHuey, SqliteHuey
+from huey.consumer import Consumer
+
+THREADS = 4
+
+
+def make_huey(url: str) -> tuple[Any, dict[str, Any]]:
+    """The queue and its four tasks."""
+    if adapter.variant() == "redis":
+        huey = RedisHuey("bench", url=url)
+    else:
+        huey = SqliteHuey("bench", filename=url.removeprefix("sqlite:///"), fsync=False)
+
+    @huey.task()  # type: ignore[untyped-decorator]  # Huey has no types
+    def noop(number: int) -> None:
+        jobs.noop(number)
+
+    @huey.task(retries=jobs.ATTEMPTS - 1, context=True)  # type: ignore[untyped-decorator]
+    def storm(number: int, task: Any) -> None:
+        jobs.storm(number, jobs.ATTEMPTS - task.retries)
+
+    @huey.task()  # type: ignore[untyped-decorator]
+    def probe(number: int) -> None:
+        jobs.probe(number)
+
+    @huey.task()  # type: ignore[untyped-decorator]
+    def mortal(number: int) -> None:
+        jobs.mortal(number)
+
+    return huey, {"noop": noop, "storm": storm, "probe": probe, "mortal": mortal}
+
+
+class Sender:
+    """Enqueues. There is no bulk call."""
+
+    def __init__(self, tasks: dict[str, Any]) -> None:
+        self._tasks = tasks
+
+    def one(self, kind: str, number: int) -> None:
+        """One job."""
+        self._tasks[kind](number)
+
+
+class HueyPeer:
+    """The adapter."""
+
+    def prepare(self, url: str) -> None:
+        """Its tables."""
+        make_huey(url)
+
+    def sender(self, url: str) -> Sender:
+        """Enqueues."""
+        return Sender(make_huey(url)[1])
+
+    def left(self, url: str) -> Callable[[], int]:
+        """What waits. What runs has left the queue already."""
+        huey, _ = make_huey(url)
+        return lambda: int(huey.pending_count() + huey.scheduled_count())
+
+    def work(self, url: str) -> None:
+        """Its consumer, in this process."""
+        huey, _ = make_huey(url)
+        Consumer(huey, workers=THREADS).start()
+        adapter.end_on_sigterm()
+        adapter.ready()
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    adapter.main(HueyPeer())
