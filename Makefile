@@ -79,8 +79,15 @@ torture: $(READY) ## tests that kill and pause processes and play long random hi
 	@$(PYTEST) -m torture --timeout 3600 $(ARGS)
 
 .PHONY: bench
-bench: $(READY) ## how fast each store is here, beside its bare batch loop, Huey and Taskiq in the same run
-	@$(BIN)/python -m benchmarks.everything $(ARGS)
+bench: $(READY) ## how fast each store is here, beside its bare batch loop, Huey and Taskiq, then beside the three best peers
+	@status=0; \
+	$(BIN)/python -m benchmarks.everything $(ARGS) || status=1; \
+	$(if $(ARGS),,$(BIN)/python -m benchmarks.peers --best || status=1;) \
+	exit $$status
+
+.PHONY: bench-all
+bench-all: $(READY) ## beside every peer, each in an environment of its own below .bench/ (an hour; needs node for two of them)
+	@$(BIN)/python -m benchmarks.peers $(ARGS)
 
 .PHONY: storms
 storms: $(READY) ## outages, mass failures and floods under virtual time: figures and the plots of docs/guide/storms.md
@@ -114,5 +121,5 @@ lock: ## rewrite requirements/*.txt after a change of pyproject.toml (needs uv)
 
 .PHONY: clean
 clean: ## remove all that make has made
-	@rm -rf $(VENV) build dist mutants .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	@rm -rf $(VENV) .bench build dist mutants .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

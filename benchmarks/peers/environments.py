@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.peers.programs import PeerFailed
@@ -37,37 +38,39 @@ def environment(peer: Peer) -> Environment:
     folder = CACHE / peer.needs
     if peer.is_node:
         node = _found("node")
-        _make(folder, NEEDS / peer.needs / "package-lock.json", lambda: _install_node(folder, NEEDS / str(peer.needs)))
+        needs = NEEDS / peer.needs
+        _make(folder, needs / "package-lock.json", node, lambda: _install_node(folder, needs))
         return Environment([node, *program], {"NODE_PATH": str(folder / "node_modules"), "NODE_ENV": "production"})
     wanted = NEEDS / f"{peer.needs}.txt"
-    _make(folder, wanted, lambda: _install_python(folder, wanted, peer))
+    python = _python(peer)
+    _make(folder, wanted, python, lambda: _install_python(folder, wanted, python, peer.from_source))
     return Environment([str(folder / "bin" / "python"), *program], {})
 
 
-def _make(folder: Path, wanted: Path, install: object) -> None:
-    """Installs, unless the folder has been made from the same requirements. The note is written last."""
+def _make(folder: Path, wanted: Path, interpreter: str, install: Callable[[], None]) -> None:
+    """Installs, unless the folder has been made from the same requirements for the same interpreter. The note is written last."""
     note = folder / ".made-from"
-    digest = hashlib.sha256(wanted.read_bytes()).hexdigest()
+    version = subprocess.run([interpreter, "--version"], capture_output=True, check=False).stdout
+    digest = hashlib.sha256(wanted.read_bytes() + version).hexdigest()
     if note.exists() and note.read_text("utf-8") == digest:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    assert callable(install)
     install()
     note.write_text(digest, "utf-8")
 
 
-def _install_python(folder: Path, wanted: Path, peer: Peer) -> None:
-    _run([_python(peer), "-m", "venv", str(folder)])
+def _install_python(folder: Path, wanted: Path, python: str, from_source: tuple[str, ...]) -> None:
+    _run([python, "-m", "venv", str(folder)])
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    built = [word for name in peer.from_source for word in ("--no-binary", name)]
+    built = [word for name in from_source for word in ("--no-binary", name)]
     _run([*pip, "--require-hashes", "--only-binary", ":all:", *built, "-r", str(wanted)])
 
 
 def _install_node(folder: Path, needs: Path) -> None:
     for name in ("package.json", "package-lock.json"):
         shutil.copy(needs / name, folder / name)
-    # `npm ci` refuses a lock file without the optional parts for other systems; `install` takes the same versions and checks the same hashes.
+    # `npm ci` refuses a lock file without the optional parts for other systems; `install` takes and checks the same versions.
     _run([_found("npm"), "install", "--loglevel", "error", "--no-audit", "--no-fund", "--ignore-scripts"], folder)
 
 

@@ -30,10 +30,18 @@ class Work(NamedTuple):
     storm: int = 5_000
     pickups: int = 200
     mortals: int = 4_000
-    idle_s: float = 5.0
+    idle_s: float = 10.0
     answer_s: float = 120.0
     drain_s: float = 300.0
     back_s: float = 75.0  # within which killed jobs have to be back
+
+    @classmethod
+    def of(cls, jobs: int) -> Work:
+        """All amounts, from the jobs of a drain. More of those do not make everything else longer."""
+        usual = cls()
+        part = min(1.0, jobs / usual.jobs)
+        less = {name: max(50, round(getattr(usual, name) * part)) for name in ("singles", "storm", "pickups", "mortals")}
+        return usual._replace(jobs=jobs, **less)
 
     def scaled(self, share: float) -> Work:
         """As much work as is fit for a peer of this share."""
@@ -75,7 +83,7 @@ class Bench:
         try:
             program.answer(self.work.answer_s)
         except BaseException:
-            program.kill()
+            program.close()
             raise
         return program
 
@@ -86,7 +94,7 @@ class Bench:
             program.answer(self.work.answer_s)
             program.ask(self.work.answer_s)
         except BaseException:
-            program.kill()
+            program.close()
             raise
         return program
 

@@ -41,7 +41,8 @@ class Program:
             start_new_session=True,
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reading = threading.Thread(target=self._read, daemon=True)
+        self._reading.start()
 
     @property
     def pid(self) -> int:
@@ -80,10 +81,8 @@ class Program:
     def stop(self) -> None:
         """SIGTERM, and after a while SIGKILL, to it and all it has started."""
         self._signal(signal.SIGTERM)
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            pass
         self.kill()
 
     def kill(self) -> None:
@@ -95,11 +94,16 @@ class Program:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends it and gives back what it had of this process."""
         self.stop()
-        for stream in (self._process.stdin, self._errors):
-            with contextlib.suppress(OSError):
-                assert stream is not None
-                stream.close()
+        self._reading.join()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        self._errors.close()
 
     def _signal(self, number: signal.Signals) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -107,8 +111,8 @@ class Program:
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        with contextlib.suppress(ValueError):
-            for line in self._process.stdout:
+        with self._process.stdout as lines:
+            for line in lines:
                 self._lines.put(line)
         self._lines.put(None)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +81,7 @@ def pauses_ns(steps: list[Sums], longer_ns: int) -> int:
     """How long nothing was begun, where that took longer than this. A job that follows a pause is told of at once, so the gap between
     two records in a row is the pause itself."""
     found = 0
-    for before, after in zip(steps, steps[1:], strict=False):
+    for before, after in pairwise(steps):
         gap = after.last_ns - before.last_ns
         if after.count > before.count and gap > longer_ns:
             found += gap

@@ -26,7 +26,9 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(len(row[index]) for row in rows) for index in range(len(rows[0]))]
     lines = []
     for row in rows:
-        first, *others = (word.ljust(width) if not index else word.rjust(width) for index, (word, width) in enumerate(zip(row, widths, strict=True)))
+        first, *others = (
+            word.ljust(width) if not index else word.rjust(width) for index, (word, width) in enumerate(zip(row, widths, strict=True))
+        )
         lines.append("  ".join([first, *others]).rstrip())
     return "\n".join(lines)
 
@@ -48,6 +50,8 @@ def ratio_table(summaries: Summaries, ours: str, peers: Sequence[str]) -> str:
     names = [name for name, kind in FIGURES.items() if kind.more_is_better is not None and name in summaries[ours]]
     rows = [[f"{ours} beside", *(FIGURES[name].short for name in names)]]
     for peer in others:
-        found = [ratio(name, summaries[ours][name].median, summaries[peer][name].median) if name in summaries[peer] else None for name in names]
+        found = [
+            ratio(name, summaries[ours][name].median, summaries[peer][name].median) if name in summaries[peer] else None for name in names
+        ]
         rows.append([peer, *("-" if one is None else f"{one:.2f}x" for one in found)])
     return columns(rows)

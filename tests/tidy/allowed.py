@@ -47,4 +47,5 @@ COMPOSED_SQL = {
 SLEEPING_TESTS = {
     "tests/worker/test_leases.py::test_a_blocked_loop_keeps_its_lease.block": "blocking the event loop for three leases is what is tested",
     "tests/postgres/test_near.py::test_a_loop_that_was_held_up_does_not_take_an_answer_for_silence": "so is it here, past a deadline",
+    "tests/benchpeers/small_queue.py::SmallQueue.work": "a queue that polls, in a process of its own; no test waits by it",
 }

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks.peers.__main__ import STORES
+from benchmarks.peers.environments import ADAPTERS, NEEDS
+from benchmarks.peers.measures import MEASUREMENTS
+from benchmarks.peers.plan import MEASURES
+from benchmarks.peers.roster import BEST, PEERS, ours
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "benchmarks.md"
+
+
+def test_every_peer_has_an_adapter_and_mulligan_beside_it() -> None:
+    """A peer on a store where mulligan is not measured could not be compared."""
+    for peer in PEERS.values():
+        assert (ADAPTERS / peer.adapter).is_file(), peer.name
+        assert peer.store in STORES
+        assert ours(peer.store) in PEERS
+    assert set(BEST) <= set(PEERS)
+    assert set(MEASURES) == set(MEASUREMENTS)
+
+
+def test_every_adapter_is_somebodys() -> None:
+    """None is left over from a peer that is no longer measured."""
+    assert {path.name for path in ADAPTERS.glob("peer_*")} == {peer.adapter for peer in PEERS.values()}
+
+
+def test_the_page_tells_what_each_peer_does_not_promise() -> None:
+    """In the words of the roster, so that the two cannot differ."""
+    text = PAGE.read_text("utf-8")
+    for peer in PEERS.values():
+        assert f"| {peer.name} | {peer.settings} | {peer.promises} |" in text, peer.name
+
+
+@pytest.mark.parametrize("name", sorted({peer.needs for peer in PEERS.values() if peer.needs and not peer.is_node}))
+def test_requirements_of_python_peers_are_pinned_and_hashed(name: str) -> None:
+    """Each has one version and at least one hash."""
+    entries = (NEEDS / f"{name}.txt").read_text("utf-8").replace("\\\n", " ").splitlines()
+    assert entries
+    for entry in entries:
+        pin, *hashes = entry.split(" --hash=")
+        assert "==" in pin
+        assert "://" not in pin
+        assert hashes
+        assert all(digest.strip().startswith("sha256:") for digest in hashes)
+
+
+@pytest.mark.parametrize("name", sorted({peer.needs for peer in PEERS.values() if peer.needs and peer.is_node}))
+def test_requirements_of_node_peers_are_locked_without_addresses(name: str) -> None:
+    """Each package of the lock file has its hash; where it came from is nobody's business."""
+    packages = json.loads((NEEDS / name / "package-lock.json").read_text("utf-8"))["packages"]
+    installed = {path: package for path, package in packages.items() if path}
+    assert f"node_modules/{name}" in installed
+    assert all(package["integrity"].startswith("sha512-") for package in installed.values())
+    assert not any("resolved" in package for package in installed.values())
