@@ -14,6 +14,7 @@ from benchmarks.peers.plan import MEASURES, steps
 from benchmarks.peers.roster import BEST, PEERS, ours
 from benchmarks.peers.run import Run, report
 from benchmarks.peers.table import figures_table, ratio_table
+from benchmarks.peers.targets import verdicts
 
 STORES = ("postgres", "redis", "sqlite")
 
@@ -35,6 +36,9 @@ def show(run: Run) -> None:
             if compared := ratio_table(summaries, ours(store), peers):
                 say(f"\n{store}: more than 1 means that mulligan is ahead")
                 say(compared)
+    if judged := verdicts(summaries):
+        say("\ntargets:")
+        say("\n".join(judged))
     found = noise(run.loops_ms)
     if found:
         say(

@@ -141,7 +141,7 @@ _ALL = (
         "peer_celery.py",
         "celery",
         "10 threads, hiredis, no results, no gossip",
-        "acknowledges before the job runs: a kill loses what runs; no bulk enqueue",
+        "acknowledges before the job runs: a kill loses what runs, and what was only fetched comes back after an hour; no bulk enqueue",
         share=0.1,
         variant="early",
         has_bulk=False,
