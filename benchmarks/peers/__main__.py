@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
 def main() -> int:
     """Measures what was asked for; 0 if everything could be measured, whatever came out."""
     asked = parser().parse_args()
-    names = asked.peer or list(BEST if asked.best else PEERS)
+    names = list(dict.fromkeys(asked.peer or (BEST if asked.best else PEERS)))
     names = [name for name in names if not asked.store or PEERS[name].store in asked.store]
     if asked.list:
         for name in names:

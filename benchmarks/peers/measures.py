@@ -133,7 +133,7 @@ def _worked_off(bench: Bench, jobs: int, attempts: int, reader: SumReader | None
     reader = reader or SumReader(bench.records)
     with bench.left() as left, bench.worker(jobs * attempts) as worker:
         start_s = usage(worker.pid).cpu_s  # what it took to be ready is no part of a job
-        _until(lambda: reader.read().count >= jobs * attempts, bench, worker, lambda: f"{reader.read().count} of {jobs * attempts} begun")
+        _until(lambda: reader.read().begun >= jobs * attempts, bench, worker, lambda: f"{reader.read().begun} of {jobs * attempts} begun")
         answers: list[int] = []
 
         def is_empty() -> bool:
@@ -145,7 +145,7 @@ def _worked_off(bench: Bench, jobs: int, attempts: int, reader: SumReader | None
         used = usage(worker.pid)
     sums = reader.read()
     if not sums.is_whole(jobs, attempts):
-        raise PeerFailed(f"{sums.count} executions where {jobs * attempts} should be, or not of every job; the figure does not count")
+        raise PeerFailed(f"{sums.begun} executions where {jobs * attempts} should be, or not of every job; the figure does not count")
     return sums, end_ns, used.rss_mb, used.cpu_s - start_s
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.servers import Postgres, Redis, Server
+from tests.servers import Postgres, Redis, Server, ServerFailed
 
 
 class Place(NamedTuple):
@@ -26,7 +26,7 @@ class Places:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, Server | ServerFailed] = {}
         self._numbers = itertools.count()
 
     def __enter__(self) -> Self:
@@ -56,21 +56,34 @@ class Places:
                     _administer(server.url, f"DROP DATABASE IF EXISTS {database} WITH (FORCE)")
 
     def _server(self, kind: str) -> Server:
+        """The server of a kind. One that did not start is not tried again: each try takes long, and many steps want it."""
         if kind not in self._servers:
-            self._servers[kind] = self._stack.enter_context(Redis() if kind == "redis" else Postgres())
-        return self._servers[kind]
+            try:
+                self._servers[kind] = self._stack.enter_context(Redis() if kind == "redis" else Postgres())
+            except ServerFailed as problem:
+                self._servers[kind] = problem
+        found = self._servers[kind]
+        if isinstance(found, ServerFailed):
+            raise found
+        return found
 
 
 def _administer(url: str, *statements: str) -> None:
     import psycopg
 
-    with psycopg.connect(url, autocommit=True) as connection:
-        for statement in statements:
-            connection.execute(statement.encode())
+    try:
+        with psycopg.connect(url, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+    except psycopg.Error as problem:
+        raise ServerFailed(f"PostgreSQL: {problem}") from problem
 
 
 def _empty_redis(url: str) -> None:
     import redis
 
-    with redis.Redis.from_url(url) as client:
-        client.flushall()
+    try:
+        with redis.Redis.from_url(url) as client:
+            client.flushall()
+    except redis.RedisError as problem:
+        raise ServerFailed(f"Redis: {problem}") from problem

@@ -17,14 +17,14 @@ STARTED, FINISHED = 0, 1
 class Sums(NamedTuple):
     """The executions of all processes together."""
 
-    count: int = 0
+    begun: int = 0
     total: int = 0  # of the numbers of the jobs
     first_ns: int = 0
     last_ns: int = 0
 
     def is_whole(self, jobs: int, attempts: int = 1) -> bool:
         """Whether these can be the executions of the jobs 0, 1, 2 ..., each as often as it should be."""
-        return self.count == jobs * attempts and self.total == attempts * jobs * (jobs - 1) // 2
+        return self.begun == jobs * attempts and self.total == attempts * jobs * (jobs - 1) // 2
 
 
 class Death(NamedTuple):
@@ -83,7 +83,7 @@ def pauses_ns(steps: list[Sums], longer_ns: int) -> int:
     found = 0
     for before, after in pairwise(steps):
         gap = after.last_ns - before.last_ns
-        if after.count > before.count and gap > longer_ns:
+        if after.begun > before.begun and gap > longer_ns:
             found += gap
     return found
 

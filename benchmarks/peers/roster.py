@@ -57,7 +57,7 @@ _ALL = (
         "procrastinate",
         "psycopg, 20 jobs at once, uvloop, succeeded jobs deleted",
         "a killed worker's jobs stay in the state doing until a task of one's own finds and retries them; a retry waits for the next poll",
-        share=0.1,
+        share=0.15,
         waits_after_failure=True,
     ),
     Peer(
@@ -164,7 +164,7 @@ _ALL = (
         "rq",
         "SimpleWorker (no fork for each job), hiredis, results not kept",
         "one job at a time; a killed worker's job is found by its missing heartbeat, minutes later",
-        share=0.05,
+        share=0.15,
     ),
     Peer("mulligan-sqlite", "sqlite", "peer_mulligan.py", None, _OURS + ", durability full", _OUR_PROMISE),
     Peer(

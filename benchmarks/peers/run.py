@@ -20,6 +20,8 @@ from benchmarks.peers.table import shown
 
 from tests.servers import ServerFailed
 
+SAID_MAX = 400
+
 
 class Run:
     """Everything that was found out in one run."""
@@ -53,7 +55,7 @@ class Run:
                 figures = measured(peer, self.environments[step.peer], place, self._work, step.measure)
         except (PeerFailed, ServerFailed, OSError) as problem:
             self._failed.add((step.peer, step.measure))
-            self._fail(f"{step.peer}: {step.measure} not measured, {' '.join(str(problem).split())}")
+            self._fail(f"{step.peer}: {step.measure} not measured, {' '.join(str(problem).split())[:SAID_MAX]}")
             return
         for name, value in figures.items():
             self.rounds[step.peer][name].append(value)

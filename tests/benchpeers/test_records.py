@@ -48,10 +48,10 @@ def test_the_last_sums_of_each_process_are_added(tmp_path: Path) -> None:
     late = SUMS.pack(2, 2, 7, 40, 95)
     records.write_bytes(b"".join(whole) + late[:11])
     reader = SumReader(records)
-    assert reader.read() == Sums(count=4, total=9, first_ns=40, last_ns=90)
+    assert reader.read() == Sums(begun=4, total=9, first_ns=40, last_ns=90)
     with records.open("ab") as file:
         file.write(late[11:])
-    assert reader.read() == Sums(count=5, total=11, first_ns=40, last_ns=95)
+    assert reader.read() == Sums(begun=5, total=11, first_ns=40, last_ns=95)
 
 
 def test_sums_tell_a_job_that_ran_twice_from_one_that_was_left_out() -> None:
