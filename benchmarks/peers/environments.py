@@ -80,9 +80,19 @@ def _python(peer: Peer) -> str:
         return sys.executable
     given = os.environ.get("MULLIGAN_BENCH_PYTHON")
     for name in [given] if given else PYTHONS:
-        if name and (path := shutil.which(name)):
+        path = shutil.which(name)
+        # A shim may be found of a Python that is not there, and a name that was given may be of any Python.
+        if path and _version(path) >= peer.python:
             return path
     raise PeerFailed(f"needs Python {peer.python[0]}.{peer.python[1]} or newer; name one in MULLIGAN_BENCH_PYTHON")
+
+
+def _version(python: str) -> tuple[int, ...]:
+    """The version of an interpreter; (0, 0) if it does not run."""
+    told = subprocess.run(
+        [python, "-c", "import sys; print(*sys.version_info[:2])"], capture_output=True, text=True, check=False
+    ).stdout.split()
+    return tuple(int(part) for part in told) if len(told) == 2 else (0, 0)
 
 
 def _found(program: str) -> str:
@@ -98,5 +108,6 @@ def _run(command: list[str], folder: Path | None = None) -> None:
     except subprocess.TimeoutExpired:
         raise PeerFailed(f"its environment was not made within {INSTALL_S} s") from None
     if answer.returncode != 0:
-        told = " ".join(line.strip() for line in (answer.stderr + answer.stdout).splitlines() if "error" in line.lower())
-        raise PeerFailed(f"its environment cannot be made: {told[:SAID_MAX] or 'nothing was said'}")
+        lines = [line.strip() for line in (answer.stdout + answer.stderr).splitlines() if line.strip()]
+        told = " ".join([line for line in lines if "error" in line.lower()] or lines[-1:] or ["nothing was said"])
+        raise PeerFailed(f"its environment cannot be made: {told[:SAID_MAX]}")

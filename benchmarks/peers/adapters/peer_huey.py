@@ -1,4 +1,4 @@
-"""Huey on SQLite (its fast setting, which does not wait for the disk) or on Redis: one process, four threads."""
+"""Huey on SQLite (its fast setting, which does not wait for the disk; one thread, as more get in each other's way) or on Redis (eight)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import jobs
 from huey import RedisHuey, SqliteHuey
 from huey.consumer import Consumer
 
-THREADS = 4
+THREADS = {"sqlite": 1, "redis": 8}
 
 
 def make_huey(url: str) -> tuple[Any, dict[str, Any]]:
@@ -70,7 +70,7 @@ class HueyPeer:
     def work(self, url: str) -> None:
         """Its consumer, in this process."""
         huey, _ = make_huey(url)
-        Consumer(huey, workers=THREADS).start()
+        Consumer(huey, workers=THREADS[adapter.variant()]).start()
         adapter.end_on_sigterm()
         adapter.ready()
         threading.Event().wait()

@@ -10,7 +10,7 @@ import adapter
 import jobs
 from saq import Queue, Worker
 
-CONCURRENCY = 20  # as many as its queue lets talk to Redis at once
+CONCURRENCY = 50
 
 
 async def noop(_context: Any, *, number: int) -> None:
