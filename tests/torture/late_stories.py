@@ -44,7 +44,17 @@ def taken_in_silence(after_us: int) -> Story:
     return told.row(attempts=2, crashes=1, fence=2)
 
 
+def failed_twice_over(told: Story, seconds: float) -> Story:
+    """A failure is written and its answer lost; another runs the job to its end; then the first one's repeat is refused."""
+    told.settle(cause="failure", status="pending", answer="", settle_id="f")
+    outage(told, seconds).renew(1, PARENT) if seconds else told
+    told.run(2, OTHER)
+    told.note("SETTLE_STALE", CHILD, job="a", fence=1, gen=1, id="f", cause="failure", status="pending", guard="held")
+    return told.row(attempts=2, failures=1, fence=2)
+
+
 GOOD_TIMES = {
+    "written before an outage, and its repeat refused": lambda: failed_twice_over(story().enqueue().claim().start().end(how="error"), 1),
     "taken over by one who died before it could say so": lambda: taken_in_silence(500 * MS),
     "it was stopped until it started what another had finished": lambda: (
         story().enqueue().claim().pause(CHILD).wait(LEASE_US).crash(1, OTHER, guard="lapsed").run(2, OTHER)
@@ -131,6 +141,9 @@ BAD_TIMES = {
     ),
     "a cut connection excuses a second, not five": (
         {"RECOVER"}, lambda: again(outage(story().enqueue().claim().start().kill(CHILD), 0.1, "reset").wait(3 * S).crash()),
+    ),
+    "refused, and counted all the same": (
+        {"ATTEMPTS"}, lambda: failed_twice_over(story().enqueue().claim().start().end(how="error"), 0)
     ),
     "taken over too late by one who died before it could say so": ({"RECOVER"}, lambda: taken_in_silence(2 * S)),
     "work does not go on after an outage": ({"RECOVER"}, lambda: outage(story().enqueue().run().row(), 3).wait(6 * S).renew(1, PARENT)),

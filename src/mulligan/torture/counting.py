@@ -27,7 +27,7 @@ def check_counts(history: History, rows: Mapping[str, Row], findings: Findings, 
         life = history.lives.get(job)
         if life is None:
             continue  # a phantom, which is told elsewhere
-        _attempts(job, life, row, history, findings)
+        _attempts(job, life, row, deeds, findings)
         _shape(job, row, findings)
         _end(job, life, row, findings)
         _crashes(job, life, row, deeds, findings, slack_s)
@@ -35,7 +35,7 @@ def check_counts(history: History, rows: Mapping[str, Row], findings: Findings, 
     findings.figures["starts_max"] = max((len(life.starts) for life in history.lives.values()), default=0)
 
 
-def _attempts(job: str, life: Life, row: Row, history: History, findings: Findings) -> None:
+def _attempts(job: str, life: Life, row: Row, deeds: Deeds, findings: Findings) -> None:
     holds = {fence: hold for fence, hold in life.holds.items() if hold.gen in (0, row.generation)}
     limit = None if row.max_retries is None else row.max_retries + 1
     if row.generation == 1:
@@ -47,22 +47,22 @@ def _attempts(job: str, life: Life, row: Row, history: History, findings: Findin
     if life.holds and max(life.holds) > row.fence:
         findings.add("ATTEMPTS", job, f"claimed under fence {max(life.holds)}, stored with {row.fence}")
     for counter, causes in COUNTERS.items():
-        said, asked = _counted(holds, causes, row.generation)
+        said, asked = _counted(holds, causes, row.generation, deeds)
         if not said <= getattr(row, counter) <= asked:
             findings.add("ATTEMPTS", job, f"{counter} is {getattr(row, counter)}, the ledger shows {said} to {asked}")
     free = sum(any(settle.cause in ("snooze", "release") for settle in hold.settles) for hold in holds.values() if hold.starts)
     starts = sum(hold.starts for hold in holds.values())
     if limit is not None and (row.attempts > limit or starts - free > limit):
         findings.add("ATTEMPTS", job, f"{starts} starts, {free} of them free, {row.attempts} attempts: {limit} are allowed", "over_limit")
-    if row.crashes > int(history.settings.get("max_crashes", row.crashes)):
+    if row.crashes > deeds.max_crashes:
         findings.add("ATTEMPTS", job, f"{row.crashes} crashes", "over_limit")
 
 
-def _counted(holds: Mapping[int, Hold], causes: tuple[str, ...], generation: int) -> tuple[int, int]:
+def _counted(holds: Mapping[int, Hold], causes: tuple[str, ...], generation: int, deeds: Deeds) -> tuple[int, int]:
     """How often such an outcome was accepted for certain, and how often it may have been."""
     ours = [[settle for settle in hold.settles if settle.cause in causes and settle.gen == generation] for hold in holds.values()]
     said = sum(any(settle.applied_at for settle in settles) for settles in ours)
-    asked = sum(any(settle.applied_at or not settle.refused for settle in settles) for settles in ours)
+    asked = sum(any(settle.applied_at or not settle.refused_at or deeds.may_be_late(settle) for settle in settles) for settles in ours)
     return said, asked
 
 
@@ -119,7 +119,7 @@ def _crash(hold: Hold, generation: int) -> Settle | None:
     crashes = [settle for settle in hold.settles if settle.cause == "crash" and settle.gen == generation]
     if applied := [settle for settle in crashes if settle.applied_at]:
         return applied[0]
-    open_ones = [settle for settle in crashes if not settle.refused]
+    open_ones = [settle for settle in crashes if not settle.refused_at]
     return open_ones[0] if open_ones and not hold.applied() else None
 
 
@@ -132,6 +132,11 @@ class Deeds:
         self._pauses = Spans(piece for spans in history.pauses.values() for piece in spans.pieces(0, FOREVER))
         self._outages = Spans((begin, end) for begin, end, _ in history.outages)
         self.max_crashes = int(history.settings.get("max_crashes", 3))
+
+    def may_be_late(self, settle: Settle) -> bool:
+        """Whether a refusal may be the answer to a repeat: the store went away during the call, and a job that was settled by the first
+        try may have been claimed, and settled, by another before the second one came."""
+        return self._outages.touch(settle.tried_at, settle.refused_at)
 
     def cause(self, life: Life, fence: int, crash: Settle) -> str:
         """What was done to the process that had this job, or to its supervisor or the store, while it had it; nothing: empty."""

@@ -21,7 +21,7 @@ FOREVER = 1 << 62
 class Settle:
     """One outcome that somebody tried to write, by its id; a repeat of the call is the same one."""
 
-    __slots__ = ("applied_at", "cause", "due", "gen", "guard", "id", "pid", "refused", "status", "store", "tried_at")
+    __slots__ = ("applied_at", "cause", "due", "gen", "guard", "id", "pid", "refused_at", "status", "store", "tried_at")
 
     def __init__(self, line: Line) -> None:
         self.id = line.id
@@ -32,7 +32,7 @@ class Settle:
         self.gen = line.gen
         self.status = line.status
         self.applied_at = 0  # the first time the store said so; 0: it never did
-        self.refused = False
+        self.refused_at = 0  # the last time it was refused
         self.store = 0
         self.due = 0
 
@@ -304,7 +304,7 @@ class History:
         self.answers[line.pid].append(line.at)
         self.stale += 1
         if line.guard != "dead":
-            self.lives[line.job].hold(line.fence).settle(line).refused = True
+            self.lives[line.job].hold(line.fence).settle(line).refused_at = line.at
 
     def _on_requeue(self, line: Line) -> None:
         self.lives[line.job].requeues += 1

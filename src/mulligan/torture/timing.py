@@ -133,7 +133,7 @@ def _taken_at(life: Life, fence: int, hold: Hold, holder: int, died_at: int, ahe
     others = [settle.applied_at for settle in hold.applied() if settle.pid != holder]
     if others:
         return min(others)
-    if any(settle.pid == holder and not settle.refused for settle in hold.settles):
+    if any(settle.pid == holder and not settle.refused_at for settle in hold.settles):
         return None
     later = [other for number, other in life.holds.items() if number > fence and other.claimed_at]
     return min((min(other.claimed_at, other.due + ahead_us if other.due else FOREVER) for other in later), default=None)
