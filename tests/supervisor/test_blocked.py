@@ -26,10 +26,10 @@ async def test_a_blocked_handler_keeps_its_lease(fleet: Fleet) -> None:
     assert await fleet.stop(supervisor) == 0
 
 
-async def test_a_claim_whose_answer_lies_unread_is_kept(fleet: Fleet) -> None:
-    """A handler blocks the loop while a claim is under way: what it takes does not lapse, is not charged, and does not start late."""
+async def blocked_with_a_claim(fleet: Fleet) -> tuple[str, str]:
+    """One job blocks the only child while another one, claimed by it, lies unread; then there is somebody else who could take both."""
     fleet.environment[program.SLOW_S] = "0.3"
-    supervisor = await fleet.start("--concurrency", 2, lease=1.0)
+    await fleet.start("--concurrency", 2, lease=1.0)
     gate = fleet.folder / "gate"
     blocking = await fleet.enqueue("blocks_later", str(gate), 4)
     await fleet.noted("RUN", blocking)
@@ -40,31 +40,25 @@ async def test_a_claim_whose_answer_lies_unread_is_kept(fleet: Fleet) -> None:
 
     await until(is_claimed)
     gate.touch()
-    await fleet.start("--concurrency", 2, lease=1.0)  # somebody who looks for lapsed leases, and could take it
+    await fleet.start("--concurrency", 2, lease=1.0)
+    return blocking, unread
+
+
+async def test_a_claim_whose_answer_lies_unread_is_kept(fleet: Fleet) -> None:
+    """A handler blocks the loop while a claim is under way: what it takes does not lapse, is not charged, and does not start late."""
+    blocking, unread = await blocked_with_a_claim(fleet)
     job = await fleet.settled(unread)
     [ended] = await fleet.noted("END", blocking)
     [run] = fleet.lines("RUN", unread)
     assert (job.crashes, job.attempts, job.fence - job.releases) == (0, 1, 1)
     assert run.at_us > ended.at_us, "it was not claimed by the one that blocked: the test shows nothing"
     assert (await fleet.settled(blocking)).fence == 1
-    assert await fleet.stop(supervisor) == 0
 
 
 async def test_what_is_known_is_renewed_whatever_becomes_of_unread_claims(fleet: Fleet) -> None:
     """The same, but the claim cannot be looked for: the job that blocks is renewed all the same."""
-    fleet.environment |= {program.SLOW_S: "0.3", program.BLIND: "1"}
-    await fleet.start("--concurrency", 2, lease=1.0)
-    gate = fleet.folder / "gate"
-    blocking = await fleet.enqueue("blocks_later", str(gate), 4)
-    await fleet.noted("RUN", blocking)
-    unread = await fleet.enqueue("quick")
-
-    async def is_claimed() -> bool:
-        return (await fleet.job(unread)).status == "processing"
-
-    await until(is_claimed)
-    gate.touch()
-    await fleet.start("--concurrency", 2, lease=1.0)
+    fleet.environment[program.BLIND] = "1"
+    blocking, _ = await blocked_with_a_claim(fleet)
     job = await fleet.settled(blocking)
     assert (job.fence, job.crashes, len(fleet.lines("RUN", blocking))) == (1, 0, 1)
     assert "no look at claims" in fleet.log(), "there was nothing to look for: the test shows nothing"
