@@ -63,7 +63,14 @@ def deserted(told: Story, *, is_there: bool) -> Story:
     return again(told, SOLO)
 
 
+def number_used_again(told: Story) -> Story:
+    """A whole worker dies; later the number of its child is another's, under a supervisor that lives."""
+    told.enqueue().claim().start().kill(PARENT, CHILD, how="kill worker").wait(LEASE_US + 500 * MS).crash(1, OTHER, guard="lapsed")
+    return again(told, OTHER).note("UP", CHILD, parent=OTHER_PARENT)
+
+
 GOOD_TIMES = {
+    "a number is used again": lambda: number_used_again(story()),
     "nobody was there to look for it": lambda: deserted(story(), is_there=False),
     "written before an outage, and its repeat refused": lambda: failed_twice_over(story().enqueue().claim().start().end(how="error"), 1),
     "taken over by one who died before it could say so": lambda: taken_in_silence(500 * MS),

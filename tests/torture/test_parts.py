@@ -99,6 +99,7 @@ async def test_what_a_supervisor_does_is_noted(tmp_path: Path, monkeypatch: pyte
     killed: list[int] = []
     monkeypatch.setattr(SoloLine, "add", SoloLine.add)  # put back afterwards, as it was
     monkeypatch.setattr(Child, "kill", lambda child, _culprits=(): killed.append(child.pid))
+    monkeypatch.setattr(SoloLine, "_is_up", lambda _line: True)  # else it takes nothing
     ledger, undertaker = Ledger(tmp_path / LEDGER_FILE), Undertaker()
     watch_supervisor(ledger)
     nothing: Any = None

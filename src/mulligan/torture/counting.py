@@ -143,7 +143,7 @@ class Deeds:
         history, hold, end = self._history, life.holds[fence], crash.tried_at
         if hold.claimed_at:
             begin = history.claimed_from(hold)
-            holders = {history.holder(hold), history.parents.get(hold.claimer, 0)}
+            holders = {history.holder(hold), history.parent(hold.claimer, hold.claimed_at)}
             was_killed = any(history.death_after(pid, begin) <= end for pid in holders)
             was_stopped = any(history.pauses[pid].touch(begin, end) for pid in holders if pid in history.pauses)
         else:  # whoever claimed it did not live to say so, or was stopped, or not answered: then there was somebody like that

@@ -109,12 +109,12 @@ class History:
     def __init__(self) -> None:
         self.settings: dict[str, Any] = {}
         self.lives: dict[str, Life] = defaultdict(Life)
-        self.parents: dict[int, int] = {}
+        self._parents: dict[int, list[tuple[int, int]]] = defaultdict(list)  # by process: since when, and who; numbers are used again
         self.deaths: dict[int, list[list[int]]] = defaultdict(list)  # by process: the kill is on its way from, and done by
         self.ends: dict[int, int] = {}  # processes that ended, or were ended by their supervisor
         self.stopped_at = 0  # when all workers were told to end: 0, never
         self.pauses: dict[int, Spans] = defaultdict(Spans)
-        self.ready: dict[int, int] = {}  # since when each process takes jobs
+        self.ready: list[tuple[int, int]] = []  # a process, and since when it takes jobs
         self.outages: list[tuple[int, int, str]] = []  # from, until, and what kind of
         self.idle: dict[int, list[list[int]]] = defaultdict(list)  # by process: from when to when it had a free slot; until 0, to its end
         self.polls: dict[int, Spans] = defaultdict(Spans)  # by process: calls that brought it nothing in that time
@@ -136,7 +136,16 @@ class History:
 
     def holder(self, hold: Hold) -> int:
         """The process in whose hands it was last. What waits to be run alone is in those of its claimer's supervisor."""
-        return hold.runner or (self.parents.get(hold.claimer, 0) if hold.is_alone else hold.claimer)
+        return hold.runner or (self.parent(hold.claimer, hold.claimed_at) if hold.is_alone else hold.claimer)
+
+    def parent(self, pid: int, at: int) -> int:
+        """The supervisor of the process that had this number then; 0 if nobody told."""
+        known = self._parents.get(pid, ())
+        return next((parent for since, parent in reversed(known) if since <= at), known[0][1] if known else 0)
+
+    def parents(self, pid: int) -> set[int]:
+        """All supervisors of processes of this number."""
+        return {parent for _, parent in self._parents.get(pid, ())}
 
     def claimed_from(self, hold: Hold) -> int:
         """The earliest moment at which this claim can have been made: its answer may have come much later, and to a repeated call."""
@@ -145,7 +154,7 @@ class History:
 
     def end_of(self, pid: int, at: int) -> int:
         """When this process was gone, or on its way, if that was after this time: killed, with its supervisor, or told to end."""
-        ends = [self.death_after(one, at) for one in (pid, self.parents.get(pid, 0))]
+        ends = [self.death_after(one, at) for one in (pid, self.parent(pid, at))]
         ends += [end for end in (self.ends.get(pid, 0), self.stopped_at) if end >= at and end]
         return min(*ends, self.last_at)
 
@@ -171,10 +180,10 @@ class History:
         self.settings = line.settings
 
     def _on_up(self, line: Line) -> None:
-        self.parents[line.pid] = line.parent
+        self._parents[line.pid].append((line.at, line.parent))
 
     def _on_ready(self, line: Line) -> None:
-        self.ready[line.pid] = line.at
+        self.ready.append((line.pid, line.at))
 
     def _on_down(self, line: Line) -> None:
         self.ends[line.pid] = line.at

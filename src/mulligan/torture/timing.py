@@ -114,7 +114,7 @@ def recoveries(history: History, down: Downtimes) -> Iterator[Recovery]:
             taken_at = _taken_at(life, fence, hold, holder, died_at, history.ahead_max)
             if taken_at is None or taken_at <= died_at:
                 continue
-            parent = history.parents.get(hold.claimer, 0)
+            parent = history.parent(hold.claimer, hold.claimed_at)
             is_child = holder != parent and history.death_after(parent, hold.claimed_at) > taken_at
             # A supervisor that is refused waits a little before its next try, also when its renewals are answered by then.
             away = down.of(parent, history.answers, BACKOFF_US) if is_child else down.for_all
@@ -128,10 +128,10 @@ def recoveries(history: History, down: Downtimes) -> Iterator[Recovery]:
 def nobody_there(history: History) -> Spans:
     """When no process was up that looks for lapsed leases: those that claim do, one that only runs jobs alone does not."""
     present = Spans()
-    for pid, ready_at in history.ready.items():
+    for pid, ready_at in history.ready:
         if pid not in history.claim_answers and pid not in history.idle:
             continue
-        at, end = ready_at, min(history.death_after(pid, ready_at), history.ends.get(pid, FOREVER), history.last_at)
+        at, end = ready_at, history.end_of(pid, ready_at)
         pauses = history.pauses[pid].pieces(at, end) if pid in history.pauses else ()
         for begin, until in pauses:
             present.add(at, begin)
@@ -225,9 +225,9 @@ def _wake(history: History, down: Downtimes, findings: Findings, slack_us: int) 
 
 def _kept_from(history: History, down: Downtimes, pid: int) -> tuple[Spans | None, ...]:
     """What keeps a process with a free slot from asking for work, or is the asking."""
-    parent = history.parents.get(pid, 0)
     away = down.of(pid, history.claim_answers, 0)
-    return away, history.pauses.get(pid), history.pauses.get(parent), history.blocked.get(pid), history.polls.get(pid)
+    paused = (history.pauses.get(one) for one in (pid, *history.parents(pid)))
+    return away, *paused, history.blocked.get(pid), history.polls.get(pid)
 
 
 def _waits(life: Life, history: History) -> Iterator[tuple[int, int]]:
