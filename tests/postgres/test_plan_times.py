@@ -17,6 +17,7 @@ from tests.servers import Postgres
 
 BATCH = 100
 ROUNDS = 15
+TRIES = 3
 scale = [pytest.mark.scale, pytest.mark.timeout(3_600)]
 
 
@@ -95,20 +96,35 @@ async def sites(server: Postgres, jobs: int) -> dict[str, Site]:
     return made
 
 
+def best_times(made: dict[str, Site], call: str) -> dict[str, float]:
+    """The quickest of all rounds, with each kind of statistics."""
+    return {name: min(site.seconds[call]) for name, site in made.items()}
+
+
+def spread(made: dict[str, Site], call: str) -> float:
+    """The slowest of them, in terms of the quickest."""
+    times = best_times(made, call).values()
+    return max(times) / min(times)
+
+
 @pytest.mark.parametrize("jobs", [9_000, pytest.param(300_000, marks=scale)])
 async def test_claims_and_settles_take_as_long_whatever_the_statistics_say(jobs: int) -> None:
     """Fresh, stale and absent statistics, in turns in one run: they are within twice of each other.
 
-    The best times are compared: a worse plan is slower every time, a busy machine only now and then.
+    The best times are compared: a worse plan is slower every time, a busy machine only now and then. So more rounds can help the one and
+    not the other.
     """
     with Postgres() as server:
         made = await sites(server, jobs)
-        for _ in range(ROUNDS):
-            for site in made.values():
-                await site.measured_round()
+        for _ in range(TRIES):
+            for _ in range(ROUNDS):
+                for site in made.values():
+                    await site.measured_round()
+            if all(spread(made, call) <= 2 for call in ("claim", "settle")):
+                break
         for site in made.values():
             await site.end()
     for call in ("claim", "settle"):
-        times = {name: min(site.seconds[call]) for name, site in made.items()}
+        times = best_times(made, call)
         print(f"{call} of {BATCH} among {jobs}:", ", ".join(f"{name} {seconds * 1e3:.2f} ms" for name, seconds in times.items()))
-        assert max(times.values()) <= 2 * min(times.values())
+        assert spread(made, call) <= 2
