@@ -303,6 +303,14 @@ async def test_many_repeats_of_a_claim_at_once_take_one_batch(store: Store) -> N
     assert (await store.stats()).queues[0].processing == 2
 
 
+async def test_a_repeat_beside_the_call_it_repeats_does_not_answer_that_there_is_nothing(store: Store) -> None:
+    """Also where that call has all there is: else its jobs would be held by somebody who does not know of them."""
+    for number in range(5):
+        await store.insert([new_job(), new_job()])
+        answers = await asyncio.gather(*(claim(store, claim_id=f"c-{number}", total=2) for _ in range(6)))
+        assert [len(answer.jobs) for answer in answers] == [2] * 6
+
+
 async def test_next_due_is_the_earliest_future_job_of_the_asked_queues(store: Store, clock: ManualClock) -> None:
     """A claim that got less than it wanted learns when the next job falls due: any lane and priority, asked queues only."""
     await store.insert(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.processes.children import until
+from mulligan.core.change import Grip
+from mulligan.core.contract import Ask
+from tests.processes.children import PATIENCE_S, until
 from tests.supervisor import program
 from tests.supervisor.fleet import Fleet
 
@@ -72,3 +74,19 @@ async def test_a_job_that_runs_alone_keeps_its_lease(fleet: Fleet) -> None:
     job = await fleet.settled(job_id, "done", "failed")
     assert (job.status, job.crashes, job.attempts, job.fence - job.releases) == ("done", 2, 3, 3)
     assert len(fleet.lines("RUN", job_id)) == 3
+
+
+async def test_lapsed_leases_are_found_while_every_child_is_blocked(any_fleet: Fleet) -> None:
+    """The supervisor looks for them as well, and nothing a handler does holds it up."""
+    fleet = any_fleet
+    lost = await fleet.enqueue("quick")
+    nothing_else = Ask(queue="default", lane="fresh", priority=0, guaranteed=1)
+    claimed = await fleet.app.store.claim("c", "a worker that is gone", [nothing_else], 1, 3_600_000_000)
+    assert [job.id for job in claimed.jobs] == [lost]
+    await fleet.start("--concurrency", 1, lease=LEASE_S)
+    blocking = await fleet.enqueue("blocks_the_loop", 2 * PATIENCE_S)
+    await fleet.noted("RUN", blocking)
+    await fleet.app.store.renew([Grip(job.id, job.fence) for job in claimed.jobs], 1)
+    job = await fleet.settled(lost, "pending")
+    assert (job.crashes, job.history[0].outcome) == (1, "crash")
+    assert "the lease of a worker that is gone ran out" in job.history[0].why

@@ -53,14 +53,10 @@ def failed_twice_over(told: Story, seconds: float) -> Story:
     return told.row(attempts=2, failures=1, fence=2)
 
 
-def deserted(told: Story, *, is_there: bool) -> Story:
-    """A worker dies; long after its lease another one comes up, looks, and takes its job over. Was somebody there all the time?"""
-    told.note("READY", OTHER).idle(OTHER).enqueue().claim().start()
-    if not is_there:
-        told.kill(OTHER)
-    told.kill(PARENT, CHILD, how="kill worker").wait(LEASE_US + 3 * S)
-    told.note("UP", SOLO, parent=OTHER_PARENT).note("READY", SOLO).crash(1, SOLO, guard="lapsed")
-    return again(told, SOLO)
+def deserted(told: Story) -> Story:
+    """A worker dies, and nobody takes its jobs until another one comes up, long after their leases."""
+    told.enqueue().claim().start().kill(PARENT, CHILD, how="kill worker").wait(LEASE_US + 3 * S)
+    return again(told.note("UP", SOLO, parent=OTHER_PARENT).note("READY", SOLO).crash(1, SOLO, guard="lapsed"), SOLO)
 
 
 def number_used_again(told: Story) -> Story:
@@ -71,7 +67,6 @@ def number_used_again(told: Story) -> Story:
 
 GOOD_TIMES = {
     "a number is used again": lambda: number_used_again(story()),
-    "nobody was there to look for it": lambda: deserted(story(), is_there=False),
     "written before an outage, and its repeat refused": lambda: failed_twice_over(story().enqueue().claim().start().end(how="error"), 1),
     "taken over by one who died before it could say so": lambda: taken_in_silence(500 * MS),
     "it was stopped until it started what another had finished": lambda: (
@@ -163,7 +158,7 @@ BAD_TIMES = {
     "refused, and counted all the same": (
         {"ATTEMPTS"}, lambda: failed_twice_over(story().enqueue().claim().start().end(how="error"), 0)
     ),
-    "somebody was there and did not look for it": ({"RECOVER"}, lambda: deserted(story(), is_there=True)),
+    "nobody looked for it": ({"RECOVER"}, lambda: deserted(story())),
     "taken over too late by one who died before it could say so": ({"RECOVER"}, lambda: taken_in_silence(2 * S)),
     "work does not go on after an outage": ({"RECOVER"}, lambda: outage(story().enqueue().run().row(), 3).wait(6 * S).renew(1, PARENT)),
     "an idle worker sleeps on": ({"WAKE"}, lambda: story().idle(OTHER).enqueue().wait(S).claim().idle(OTHER).start().effect().end()

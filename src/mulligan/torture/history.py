@@ -114,7 +114,6 @@ class History:
         self.ends: dict[int, int] = {}  # processes that ended, or were ended by their supervisor
         self.stopped_at = 0  # when all workers were told to end: 0, never
         self.pauses: dict[int, Spans] = defaultdict(Spans)
-        self.ready: list[tuple[int, int]] = []  # a process, and since when it takes jobs
         self.outages: list[tuple[int, int, str]] = []  # from, until, and what kind of
         self.idle: dict[int, list[list[int]]] = defaultdict(list)  # by process: from when to when it had a free slot; until 0, to its end
         self.polls: dict[int, Spans] = defaultdict(Spans)  # by process: calls that brought it nothing in that time
@@ -181,9 +180,6 @@ class History:
 
     def _on_up(self, line: Line) -> None:
         self._parents[line.pid].append((line.at, line.parent))
-
-    def _on_ready(self, line: Line) -> None:
-        self.ready.append((line.pid, line.at))
 
     def _on_down(self, line: Line) -> None:
         self.ends[line.pid] = line.at

@@ -6,7 +6,6 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from typing import NamedTuple
 
 from mulligan.torture.findings import Findings
@@ -106,7 +105,6 @@ def check_times(history: History, findings: Findings, slack_s: float) -> Times:
 def recoveries(history: History, down: Downtimes) -> Iterator[Recovery]:
     """Every job that a killed process had in its hands, and when somebody else took it from there."""
     lease_us = round(float(history.settings.get("lease_s", 0)) * SECOND_US)
-    deserted = nobody_there(history)
     for job, life in history.lives.items():
         for fence, hold in life.holds.items():
             holder = history.holder(hold)
@@ -119,26 +117,10 @@ def recoveries(history: History, down: Downtimes) -> Iterator[Recovery]:
             # A supervisor that is refused waits a little before its next try, also when its renewals are answered by then.
             away = down.of(parent, history.answers, BACKOFF_US) if is_child else down.for_all
             lapses_at = max(hold.renewed_at, hold.claimed_at) + lease_us
-            paused = history.pauses.get(parent) if is_child else Spans(deserted.pieces(lapses_at, taken_at))
+            paused = history.pauses.get(parent) if is_child else None
             took_us = taken_at - died_at - covered(died_at, taken_at, away, paused)
             limit_us = CHILD_US if is_child else max(0, lapses_at - died_at) + BEYOND_LEASE_US
             yield Recovery(job, fence, took_us, limit_us, is_child)
-
-
-def nobody_there(history: History) -> Spans:
-    """When no process was up that looks for lapsed leases: those that claim do, one that only runs jobs alone does not."""
-    present = Spans()
-    for pid, ready_at in history.ready:
-        if pid not in history.claim_answers and pid not in history.idle:
-            continue
-        at, end = ready_at, history.end_of(pid, ready_at)
-        pauses = history.pauses[pid].pieces(at, end) if pid in history.pauses else ()
-        for begin, until in pauses:
-            present.add(at, begin)
-            at = until
-        present.add(at, end)
-    known = list(present.pieces(0, FOREVER))
-    return Spans((before[1], after[0]) for before, after in pairwise(known))
 
 
 def _taken_at(life: Life, fence: int, hold: Hold, holder: int, died_at: int, ahead_us: int) -> int | None:

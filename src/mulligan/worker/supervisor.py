@@ -26,9 +26,10 @@ from mulligan.worker.keeper import BEAT_MAX_S, RENEWALS_PER_LEASE, RETRY_S
 from mulligan.worker.link import Holding
 from mulligan.worker.policies import Policies
 from mulligan.worker.restarts import Restarts
-from mulligan.worker.settings import WorkerSettings
+from mulligan.worker.settings import WorkerSettings, worker_name
 from mulligan.worker.solo_line import SoloLine
 from mulligan.worker.supervisor_settings import SupervisorSettings
+from mulligan.worker.sweeper import Sweeper
 
 log = logging.getLogger("mulligan.supervisor")
 WATCH_S = 0.2  # between two looks at time-outs
@@ -76,6 +77,7 @@ class Supervisor:
         self.stopping = asyncio.Event()
         policies = Policies(equipment.registry, equipment.queues, equipment.policy)
         self._deaths = Deaths(self._store, policies, equipment.bus, equipment.rng)
+        self._sweeper = Sweeper(self._store, policies, equipment.bus, equipment.rng, worker_name("supervisor"))
         self._solo = SoloLine(
             self._store, self._deaths, self._begin_solo, lambda child: self._retire(child, "nothing is left to run alone")
         )
@@ -93,7 +95,7 @@ class Supervisor:
     async def run(self) -> int:
         """Keeps the children running until told to stop; the exit code: that of children that cannot run, 1 if one did not end cleanly."""
         self._solo_task = asyncio.create_task(self._solo.run())
-        side = [asyncio.create_task(self._watch()), self._solo_task, asyncio.create_task(self._renew_line())]
+        side = [self._solo_task, *(asyncio.create_task(loop) for loop in (self._watch(), self._renew_line(), self._sweep()))]
         for task in side:
             task.add_done_callback(self._on_side_end)
         try:
@@ -282,6 +284,15 @@ class Supervisor:
                 except Exception as error:  # noqa: BLE001 - whatever it is, the jobs that wait must not cost the whole fleet
                     log.warning("renewing leases failed, trying again: %s", error)
             await asyncio.sleep(min(self._worker.lease / RENEWALS_PER_LEASE, BEAT_MAX_S))
+
+    async def _sweep(self) -> None:
+        """Looks for the lapsed leases of others as its children do; but it can when all of them are blocked, or have just died."""
+        while True:
+            try:
+                await self._sweeper.sweep()
+            except Exception as error:  # noqa: BLE001 - likewise
+                log.warning("looking for lapsed leases failed, trying again: %s", error)
+            await asyncio.sleep(self._worker.sweep * self._kit.rng.uniform(0.9, 1.0))
 
     # --- time-outs, limits and the end -------------------------------------------------------------------------------------
 

@@ -69,7 +69,6 @@ async def look(database: Database, claim_id: str, asks: Sequence[Ask], limit: in
     pipeline: list[Doc] = [
         *_beginning(now),
         _union("mulligan_queues", *_settings(asks)),
-        _union("mulligan_claims", {"$match": {"_id": claim_id}}, {"$project": {"known": "$$ROOT"}}),
     ]
     for number, source in enumerate(sources):
         lists = {"ids": {"$push": "$_id"}, "at": {"$push": f"${source.order}"}, "fences": {"$push": "$fence"}}
@@ -78,6 +77,8 @@ async def look(database: Database, claim_id: str, asks: Sequence[Ask], limit: in
     places = _places(asks)
     if places:
         pipeline.append(_union("mulligan_jobs", *_marked(places, with_marked=with_marked)))
+    # After the jobs: the call that this one repeats notes what it takes before it takes it, so one of the two looks finds it.
+    pipeline.append(_union("mulligan_claims", {"$match": {"_id": claim_id}}, {"$project": {"known": "$$ROOT"}}))
     docs = await database.rows(database.meta, pipeline)
     _check_there(database, docs)
     found: list[list[Candidate]] = [[] for _ in sources]
