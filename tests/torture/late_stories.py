@@ -44,6 +44,17 @@ def taken_in_silence(after_us: int) -> Story:
     return told.row(attempts=2, crashes=1, fence=2)
 
 
+def stopped_before_the_answer(after_us: int) -> Story:
+    """A worker dies; who takes its job over so long after the lease is stopped before it hears so, and meanwhile another one runs it."""
+    told = story().enqueue().claim().start().kill(PARENT, CHILD, how="kill worker").wait(LEASE_US + after_us)
+    facts = {"job": "a", "fence": 1, "cause": "crash", "guard": "lapsed", "gen": 1, "id": "x", "status": "pending"}
+    told.note("SETTLE_TRY", OTHER, **facts).pause(OTHER)
+    sent, written = told.at, told.store_us
+    told.claim(2, SOLO, due=written).start(2, SOLO).effect(2, SOLO).end(2, SOLO).settle(2, SOLO).wait(4 * S)
+    told.pause(OTHER, step="stop").note("SETTLE_OK", OTHER, sent=sent, store=written, due=written, **facts)
+    return told.row(attempts=2, crashes=1, fence=2)
+
+
 def failed_twice_over(told: Story, seconds: float) -> Story:
     """A failure is written and its answer lost; another runs the job to its end; then the first one's repeat is refused."""
     told.settle(cause="failure", status="pending", answer="", settle_id="f")
@@ -69,6 +80,7 @@ GOOD_TIMES = {
     "a number is used again": lambda: number_used_again(story()),
     "written before an outage, and its repeat refused": lambda: failed_twice_over(story().enqueue().claim().start().end(how="error"), 1),
     "taken over by one who died before it could say so": lambda: taken_in_silence(500 * MS),
+    "taken over by one who was stopped before it heard so": lambda: stopped_before_the_answer(500 * MS),
     "it was stopped until it started what another had finished": lambda: (
         story().enqueue().claim().pause(CHILD).wait(LEASE_US).crash(1, OTHER, guard="lapsed").run(2, OTHER)
         .pause(CHILD, step="stop").wait(50 * MS).start().end(how="stopped").row(attempts=2, crashes=1, fence=2)
@@ -159,6 +171,7 @@ BAD_TIMES = {
         {"ATTEMPTS"}, lambda: failed_twice_over(story().enqueue().claim().start().end(how="error"), 0)
     ),
     "nobody looked for it": ({"RECOVER"}, lambda: deserted(story())),
+    "taken over too late by one who was stopped before it heard so": ({"RECOVER"}, lambda: stopped_before_the_answer(2 * S)),
     "taken over too late by one who died before it could say so": ({"RECOVER"}, lambda: taken_in_silence(2 * S)),
     "work does not go on after an outage": ({"RECOVER"}, lambda: outage(story().enqueue().run().row(), 3).wait(6 * S).renew(1, PARENT)),
     "an idle worker sleeps on": ({"WAKE"}, lambda: story().idle(OTHER).enqueue().wait(S).claim().idle(OTHER).start().effect().end()

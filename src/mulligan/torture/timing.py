@@ -126,17 +126,17 @@ def recoveries(history: History, down: Downtimes) -> Iterator[Recovery]:
 def _taken_at(life: Life, fence: int, hold: Hold, holder: int, died_at: int, ahead_us: int) -> int | None:
     """When the job was certainly no longer held in the dead one's name; None if it had settled it, or may have.
 
-    Whoever took it over may have died before it could say so. Then the next claim tells: it was due again when that was written, or later.
+    Whoever took it over may have died before it could say so, or have been stopped before it heard the answer. Then the next claim tells:
+    it was due again when that was written, or later.
     """
     if died_at == FOREVER:
         return None
     others = [settle.applied_at for settle in hold.applied() if settle.pid != holder]
-    if others:
-        return min(others)
-    if any(settle.pid == holder and not settle.refused_at for settle in hold.settles):
+    if not others and any(settle.pid == holder and not settle.refused_at for settle in hold.settles):
         return None
     later = [other for number, other in life.holds.items() if number > fence and other.claimed_at]
-    return min((min(other.claimed_at, other.due + ahead_us if other.due else FOREVER) for other in later), default=None)
+    claimed = [min(other.claimed_at, other.due + ahead_us if other.due else FOREVER) for other in later]
+    return min((*others, *claimed), default=None)
 
 
 def _resumed(history: History, findings: Findings, slack_us: int) -> None:
