@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from mulligan.torture.crew import Crew
+from mulligan.torture.crew import KEEP_S, Crew
 from mulligan.torture.ledger import Ledger, mono_us, read_lines
 from mulligan.torture.nemesis import Nemesis, Stuck
 from mulligan.torture.plan import SHORT_MAX_S, Plan, work_of
 from mulligan.torture.producing import Producers
-from mulligan.torture.tail import Tail
+from mulligan.torture.tail import Process, Tail
 from mulligan.torture.tasks import LEDGER_FILE
 from mulligan.torture.watching import watch_supervisor
 from mulligan.worker.child import Child
@@ -51,6 +51,38 @@ async def nemesis_of(folder: Path, file: Path) -> AsyncIterator[Nemesis]:
         await crew.clear()
         tail.close()
         ledger.close()
+
+
+async def test_a_worker_that_is_killed_is_replaced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever replaces workers that end by themselves may see its end first: it is not theirs to replace, and no fault of the run."""
+    started = 0
+
+    async def start_worker(_crew: Crew) -> None:
+        nonlocal started
+        started += 1
+
+    async def wait_long(process: asyncio.subprocess.Process) -> int:
+        code = await wait(process)
+        await asyncio.sleep(3 * KEEP_S)  # this process is busy
+        return code
+
+    wait = asyncio.subprocess.Process.wait
+    monkeypatch.setattr(Crew, "start_worker", start_worker)
+    monkeypatch.setattr(asyncio.subprocess.Process, "wait", wait_long)
+    async with nemesis_of(tmp_path, tmp_path / "jobs.db") as nemesis:
+        crew, tail = nemesis._crew, nemesis._tail
+        for _ in range(2):
+            worker = await crew.start_command("sh", "-c", "sleep 600 & wait")
+            crew.workers[worker.pid] = worker
+            while not (children := crew.children_of(worker.pid)):
+                await asyncio.sleep(0.01)
+            for child in children:
+                tail.ready[child] = Process(child, worker.pid)
+                tail.ready[child].worked = True
+        keeping = asyncio.create_task(crew.keep())
+        await nemesis._kill("kill worker")
+        keeping.cancel()
+        assert (started, len(crew.workers), nemesis.counts["kills"]) == (1, 1, 1)
 
 
 async def test_an_outage_begins_when_the_lock_is_held(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from mulligan.torture.tasks import FOLDER_VARIABLE, OWNER_VARIABLE, URL_VARIABLE
 GRACE_S = 10.0
 END_S = 40.0  # for a clean end, which takes the grace time at most
 REST_S = 20.0  # for a moment at which a process that is to be stopped holds no file lock
+KEEP_S = 0.2  # between two looks at who has ended
 FAILURES_MAX = 5  # workers in a row that ended by themselves
 
 
@@ -80,16 +81,20 @@ class Crew:
                     self._failures += 1
                     if self._failures >= FAILURES_MAX:
                         raise IllegalMove(f"workers end by themselves, with {process.returncode}; see {self._folder / 'workers.log'}")
-                    await self.forget_worker(process.pid)
+                    self.forget_worker(process.pid)
+                    self.bury(process)
                     await self.start_worker()
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(KEEP_S)
 
-    async def forget_worker(self, pid: int) -> None:
-        """It is gone."""
-        process = self.workers.pop(pid)
-        self._all.discard(process)
+    def forget_worker(self, pid: int) -> asyncio.subprocess.Process:
+        """It is gone, or is going to be killed: nobody else replaces it, or takes its end for a fault of its own."""
         for child in self.children_of(pid):
             self._tail.ready.pop(child, None)
+        return self.workers.pop(pid)
+
+    def bury(self, process: asyncio.subprocess.Process) -> None:
+        """It has ended, and its number may be another's."""
+        self._all.discard(process)
 
     def children_of(self, worker: int) -> list[int]:
         """All processes below a worker that are there now, also those that have not said a word yet."""
@@ -138,11 +143,11 @@ class Crew:
 
     async def clear(self) -> None:
         """Whatever their state, all are gone afterwards."""
-        children = [child for process in self._all for child in self.children_of(process.pid)]
-        for process in self._all:
-            if process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+        alive = [process for process in self._all if process.returncode is None]  # the number of a dead one may be a stranger's
+        children = [child for process in alive for child in self.children_of(process.pid)]
+        for process in alive:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
         self.send(children, signal.SIGKILL)
         await asyncio.gather(*(process.wait() for process in self._all))
         self._all.clear()

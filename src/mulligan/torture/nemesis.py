@@ -126,13 +126,13 @@ class Nemesis:
         else:
             fault, pids = "kill child", [victim]
         self._ledger.note("NEMESIS", step="start", how=fault, pids=tuple(pids), parent=parent)
+        process = self._crew.forget_worker(parent) if fault == "kill worker" else None
         self._crew.send(pids, signal.SIGKILL)
         for pid in pids:
             self._tail.ready.pop(pid, None)
-        if fault == "kill worker":
-            process = self._crew.workers[parent]
+        if process is not None:
             await process.wait()
-            await self._crew.forget_worker(parent)
+            self._crew.bury(process)
             await self._crew.start_worker()
         self._ledger.note("NEMESIS", step="stop", how=fault, pids=tuple(pids), parent=parent)
         self.counts["kills"] += 1
