@@ -55,6 +55,12 @@ def stopped_before_the_answer(after_us: int) -> Story:
     return told.row(attempts=2, crashes=1, fence=2)
 
 
+def died_at_the_start(solo_parent: int) -> Story:
+    """A job is handed over to run alone. A child of that supervisor is killed, before or as it starts it, and it is charged a crash."""
+    told = story().note("UP", SOLO, parent=solo_parent).enqueue().claim().note("ALONE", PARENT, job="a", fence=1)
+    return again(told.kill(SOLO).crash())
+
+
 def failed_twice_over(told: Story, seconds: float) -> Story:
     """A failure is written and its answer lost; another runs the job to its end; then the first one's repeat is refused."""
     told.settle(cause="failure", status="pending", answer="", settle_id="f")
@@ -93,6 +99,7 @@ GOOD_TIMES = {
         lapsed(story().enqueue().claim().note("ALONE", PARENT, job="a", fence=1).wait(S).kill(PARENT, CHILD, how="kill worker").wait(-S)),
         OTHER,
     ),
+    "handed over to run alone, and its process died as it started it": lambda: died_at_the_start(PARENT),
     "claimed in the very moment of its death": lambda: again(
         story().enqueue().note("NEMESIS", 1, step="start", how="kill child", pids=(CHILD,)).claim().start()
         .note("NEMESIS", 1, step="stop", how="kill child", pids=(CHILD,)).crash()
@@ -192,6 +199,7 @@ BAD_TIMES = {
     "a crash after an outage that was over before the claim": (
         {"ATTEMPTS"}, lambda: again(lapsed(outage(story().enqueue(), 1).claim().start().end()), OTHER),
     ),
+    "handed over to run alone, and somebody else's process died": ({"ATTEMPTS"}, lambda: died_at_the_start(OTHER_PARENT)),
     "three crashes, and a kill that came after one of them": (
         {"ATTEMPTS", "STATE"}, lambda: story().enqueue().claim().start().kill(CHILD).crash().claim(2).start(2).kill(CHILD).crash(2)
         .claim(3).start(3).end(3).settle(3, PARENT, cause="crash", status="failed").kill(CHILD)

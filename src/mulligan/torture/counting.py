@@ -143,7 +143,10 @@ class Deeds:
         history, hold, end = self._history, life.holds[fence], crash.tried_at
         if hold.claimed_at:
             begin = history.claimed_from(hold)
-            holders = {history.holder(hold), history.parent(hold.claimer, hold.claimed_at)}
+            parent = history.parent(hold.claimer, hold.claimed_at)
+            holders = {history.holder(hold), parent}
+            if hold.is_alone and not hold.runner:  # the child that was to run it may have died before it could note the start
+                holders |= {pid for pid in history.deaths if history.parent(pid, history.death_after(pid, begin)) == parent}
             was_killed = any(history.death_after(pid, begin) <= end for pid in holders)
             was_stopped = any(history.pauses[pid].touch(begin, end) for pid in holders if pid in history.pauses)
         else:  # whoever claimed it did not live to say so, or was stopped, or not answered: then there was somebody like that
