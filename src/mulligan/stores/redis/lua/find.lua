@@ -1,6 +1,6 @@
 -- ARGV[2]: {status, queue, task, lane, schedule, tag}, false where it does not matter; ARGV[3]: how many; ARGV[4]: below this id, or empty.
 -- Answers the jobs that match, newest first, and the id to go on below; it is empty at the end. Looks at a bounded number of jobs.
-local LOOK_MAX, SORT_MAX = 2000, 10000
+local LOOK_MAX, SORT_MAX = 2000, 2000
 local wanted, limit, below = decode(ARGV[2]), tonumber(ARGV[3]), ARGV[4]
 local status, queue, task, lane, schedule, tag = wanted[1], wanted[2], wanted[3], wanted[4], wanted[5], wanted[6]
 local found, looked = {}, 0
