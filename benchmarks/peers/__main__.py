@@ -7,16 +7,15 @@ import json
 import sys
 from pathlib import Path
 
-from benchmarks.peers.measures import Work
+from benchmarks.peers.figures import GROUPS
 from benchmarks.peers.noise import noise
 from benchmarks.peers.places import Places
-from benchmarks.peers.plan import MEASURES, steps
-from benchmarks.peers.roster import BEST, PEERS, ours
+from benchmarks.peers.plan import BRIEF, BRIEF_ONCE, MEASURES, ONCE, steps
+from benchmarks.peers.roster import BEST, PEERS, STORES, ours
 from benchmarks.peers.run import Run, report
 from benchmarks.peers.table import figures_table, ratio_table
 from benchmarks.peers.targets import verdicts
-
-STORES = ("postgres", "redis", "sqlite")
+from benchmarks.peers.work import Work
 
 
 def say(text: str = "") -> None:
@@ -32,13 +31,13 @@ def show(run: Run) -> None:
         peers = [name for name in PEERS if PEERS[name].store == store and name in summaries]
         if peers:
             say(f"\n{store}: medians, ± half the distance between the slowest and the fastest round")
-            say(figures_table(summaries, peers))
+            say("\n\n".join(table for names in GROUPS if (table := figures_table(summaries, peers, names))))
             if compared := ratio_table(summaries, ours(store), peers):
-                say(f"\n{store}: more than 1 means that mulligan is ahead")
+                say(f"\n{store}: more than 1 means that mulligan is ahead; a bare loop is the limit, not a peer")
                 say(compared)
     if judged := verdicts(summaries):
-        say("\ntargets:")
-        say("\n".join(judged))
+        say("\ntargets, with what the rounds would have made of the ratio at worst and at best:")
+        say("\n".join(one.line() for one in judged))
     found = noise(run.loops_ms)
     if found:
         say(
@@ -54,11 +53,16 @@ def show(run: Run) -> None:
 def parser() -> argparse.ArgumentParser:
     """The options."""
     made = argparse.ArgumentParser(prog="python -m benchmarks.peers", description="Measure mulligan beside other queues.")
-    made.add_argument("--best", action="store_true", help="only mulligan and the fastest peers: " + ", ".join(BEST))
+    made.add_argument("--best", action="store_true", help="briefly: mulligan, the bare loops and the fastest peers")
     made.add_argument("--peer", choices=list(PEERS), action="append", metavar="NAME", help="only this one; may be repeated")
     made.add_argument("--store", choices=STORES, action="append", help="only on this store; may be repeated")
     made.add_argument("--measure", choices=MEASURES, action="append", help="only this; may be repeated")
-    made.add_argument("--rounds", type=int, default=3, help="how often everything is measured (default %(default)s; the kill once)")
+    made.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        help="how often everything is measured (default %(default)s; the kill once, and with --best all but the drains)",
+    )
     made.add_argument("--jobs", type=int, default=Work().jobs, help="no-op jobs of a drain, before a peer's share (default %(default)s)")
     made.add_argument("--back", type=float, default=Work().back_s, metavar="SECONDS", help="limit after a kill (default %(default)s)")
     made.add_argument("--out", type=Path, help="also write everything to this file, as JSON")
@@ -75,14 +79,15 @@ def main() -> int:
         for name in names:
             say(f"{name} ({PEERS[name].store}): {PEERS[name].settings}. {PEERS[name].promises}.")
         return 0
+    measures, once = (BRIEF, BRIEF_ONCE) if asked.best else (MEASURES, ONCE)
     run = Run(Work.of(asked.jobs)._replace(back_s=asked.back), say)
     ready = run.equip(names)
     with Places() as places:
-        for step in steps(ready, asked.measure or MEASURES, asked.rounds):
+        for step in steps(ready, asked.measure or measures, asked.rounds, once, lambda name, measure: PEERS[name].takes(measure)):
             run.take(places, step)
     show(run)
     if asked.out is not None:
-        asked.out.write_text(json.dumps(report(run, ready), indent=2) + "\n", "utf-8")
+        asked.out.write_text(json.dumps(report(run, ready, places.versions), indent=2) + "\n", "utf-8")
     return 1 if run.problems else 0
 
 

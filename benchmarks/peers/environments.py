@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import subprocess
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from benchmarks.peers.programs import PeerFailed
 from benchmarks.peers.roster import Peer
+
+from mulligan import __version__
 
 HERE = Path(__file__).resolve().parent
 CACHE = HERE.parents[1] / ".bench"
@@ -45,6 +48,17 @@ def environment(peer: Peer) -> Environment:
     python = _python(peer)
     _make(folder, wanted, python, lambda: _install_python(folder, wanted, python, peer.from_source))
     return Environment([str(folder / "bin" / "python"), *program], {})
+
+
+def version(peer: Peer) -> str:
+    """The version of a peer that its requirements pin; ours from the package; empty for a bare loop."""
+    if peer.needs is None:
+        return "" if peer.is_loop else __version__
+    if peer.is_node:
+        packages = json.loads((NEEDS / peer.needs / "package-lock.json").read_text("utf-8"))["packages"]
+        return str(packages[f"node_modules/{peer.needs}"]["version"])
+    pins = (NEEDS / f"{peer.needs}.txt").read_text("utf-8").splitlines()
+    return next((pin.split("==")[1].split()[0] for pin in pins if pin.split("[")[0].split("==")[0].lower() == peer.needs), "")
 
 
 def _make(folder: Path, wanted: Path, interpreter: str, install: Callable[[], None]) -> None:

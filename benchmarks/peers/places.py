@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.servers import Postgres, Redis, Server, ServerFailed
+from tests.servers import Mongo, Postgres, Redis, Server, ServerFailed
+from tests.servers.urls import with_database
+
+KINDS: dict[str, type[Server]] = {"mongo": Mongo, "postgres": Postgres, "redis": Redis}
 
 
 class Place(NamedTuple):
@@ -28,6 +32,7 @@ class Places:
         self._stack = ExitStack()
         self._servers: dict[str, Server | ServerFailed] = {}
         self._numbers = itertools.count()
+        self.versions: dict[str, str] = {}  # of the servers that were started, and of SQLite
 
     def __enter__(self) -> Self:
         return self
@@ -41,11 +46,20 @@ class Places:
         with tempfile.TemporaryDirectory(prefix="bench-peer-", ignore_cleanup_errors=True) as name:
             folder = Path(name)
             if store == "sqlite":
+                self.versions["sqlite"] = sqlite3.sqlite_version
                 yield Place(f"sqlite:///{folder / 'jobs.db'}", folder, None)
             elif store == "redis":
                 server = self._server("redis")
                 _empty_redis(server.url)
                 yield Place(server.url, folder, server.pid)
+            elif store == "mongo":
+                server = self._server("mongo")
+                database = f"bench_{next(self._numbers)}"
+                _empty_mongo(server.url, database)
+                try:
+                    yield Place(with_database(server.url, database), folder, server.pid)
+                finally:
+                    _empty_mongo(server.url, database)
             else:
                 server = self._server("postgres")
                 database = f"bench_{next(self._numbers)}"
@@ -59,7 +73,8 @@ class Places:
         """The server of a kind. One that did not start is not tried again: each try takes long, and many steps want it."""
         if kind not in self._servers:
             try:
-                self._servers[kind] = self._stack.enter_context(Redis() if kind == "redis" else Postgres())
+                server = self._servers[kind] = self._stack.enter_context(KINDS[kind]())
+                self.versions[kind] = VERSIONS[kind](server.url)
             except ServerFailed as problem:
                 self._servers[kind] = problem
         found = self._servers[kind]
@@ -87,3 +102,39 @@ def _empty_redis(url: str) -> None:
             client.flushall()
     except redis.RedisError as problem:
         raise ServerFailed(f"Redis: {problem}") from problem
+
+
+def _empty_mongo(url: str, database: str) -> None:
+    import pymongo
+    from pymongo.errors import PyMongoError
+
+    try:
+        with pymongo.MongoClient[dict[str, object]](url) as client:
+            client.drop_database(database)
+            client.admin.command("fsync")  # what a step before has left to be written is no part of the next
+    except PyMongoError as problem:
+        raise ServerFailed(f"MongoDB: {problem}") from problem
+
+
+def _postgres_version(url: str) -> str:
+    import psycopg
+
+    with psycopg.connect(url) as connection:
+        return f"{connection.info.server_version // 10_000}.{connection.info.server_version % 10_000}"
+
+
+def _redis_version(url: str) -> str:
+    import redis
+
+    with redis.Redis.from_url(url) as client:
+        return str(client.info("server")["redis_version"])
+
+
+def _mongo_version(url: str) -> str:
+    import pymongo
+
+    with pymongo.MongoClient[dict[str, object]](url) as client:
+        return str(client.server_info()["version"])
+
+
+VERSIONS: dict[str, Callable[[str], str]] = {"mongo": _mongo_version, "postgres": _postgres_version, "redis": _redis_version}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
+
+STORES = ("postgres", "redis", "sqlite", "mongo")
+# Who somebody is. A limit is a hand-written batch loop, which is no queue; naive is the same loop without batches.
+Role = Literal["ours", "watched", "peer", "limit", "naive"]
+ONLY_OURS = frozenset({"pair"})
 
 
 class Peer(NamedTuple):
     """One contender."""
 
     name: str
-    store: str  # postgres, redis or sqlite
+    store: str  # one of STORES
     adapter: str  # in adapters/
     needs: str | None  # in needs/: NAME.txt for Python, NAME/package.json for Node; None: the environment of this repository
     settings: str
@@ -20,25 +25,59 @@ class Peer(NamedTuple):
     waits_after_failure: bool = False  # it cannot try again at once; pauses in which nothing is begun are left out of its storm
     python: tuple[int, int] | None = None  # the oldest Python it runs on, where ours may be older
     from_source: tuple[str, ...] = ()  # packages without a wheel, which have to be built
+    role: Role = "peer"
+    only: frozenset[str] = frozenset()  # the measures it takes part in, where that is not all
+    is_durable: bool = True  # what it has enqueued is as safe as what mulligan has enqueued on the same store
 
     @property
     def is_node(self) -> bool:
         """Whether it runs on Node."""
         return self.adapter.endswith(".js")
 
+    @property
+    def is_loop(self) -> bool:
+        """Whether it is no queue, but a loop that stores and settles jobs by itself."""
+        return self.role in ("limit", "naive")
+
+    def takes(self, measure: str) -> bool:
+        """Whether it takes part in a measure."""
+        if self.only:
+            return measure in self.only
+        return self.role == "ours" or measure not in ONLY_OURS
+
 
 _OURS = "its defaults, 100 jobs at once"
 _OUR_PROMISE = "at least once: a job whose worker was killed runs again when its lease has ended"
+_WATCHED = _OURS + ", a subscriber to every event, and a middleware around every attempt as tracing has it"
+_LIMIT = "no queue: no retries, no lapsed leases, no lanes, no history, no events, no handlers"
+_DRAIN = frozenset({"drain"})
+
+
+def _ours(store: str, settings: str = "", share: float = 1.0) -> Peer:
+    return Peer(f"mulligan-{store}", store, "peer_mulligan.py", None, _OURS + settings, _OUR_PROMISE, share=share, role="ours")
+
+
+def _watched(store: str, share: float = 1.0) -> Peer:
+    name = f"mulligan-{store}-watched"
+    return Peer(name, store, "peer_mulligan.py", None, _WATCHED, _OUR_PROMISE, share=share, variant="watched", role="watched", only=_DRAIN)
+
+
+def _limit(store: str, settings: str, share: float = 1.0) -> Peer:
+    return Peer(f"bare-{store}", store, "peer_bare.py", None, settings, _LIMIT, share=share, variant=store, role="limit", only=_DRAIN)
+
 
 _ALL = (
-    Peer("mulligan-postgres", "postgres", "peer_mulligan.py", None, _OURS, _OUR_PROMISE, share=3),
+    _ours("postgres", share=3),
+    _watched("postgres", share=3),
+    _limit("postgres", "asyncpg, batches of 500, one statement each; a batch is settled while the next is claimed", share=3),
     Peer(
         "graphile-worker",
         "postgres",
         "peer_graphile_worker.js",
         "graphile-worker",
         "24 jobs at once, local queue of 500, completions and failures batched",
-        "a killed worker's jobs, also those it had only fetched, stay locked for four hours; the delay after a failure cannot be chosen",
+        "a killed worker's jobs, also those it had only fetched, stay locked for four hours; "
+        "the delay after a failure is e^attempts seconds, and shorter only by a second write that reschedules the job",
         share=3,
         waits_after_failure=True,
     ),
@@ -72,7 +111,8 @@ _ALL = (
         python=(3, 12),
         from_source=("erlpack",),
     ),
-    Peer("mulligan-redis", "redis", "peer_mulligan.py", None, _OURS, _OUR_PROMISE, share=3),
+    _ours("redis", share=3),
+    _limit("redis", "redis-py with hiredis, batches of 500, one Lua call each; a batch is settled while the next is claimed", share=3),
     Peer(
         "bullmq",
         "redis",
@@ -166,23 +206,55 @@ _ALL = (
         "one job at a time; a killed worker's job is found by its missing heartbeat, minutes later",
         share=0.15,
     ),
-    Peer("mulligan-sqlite", "sqlite", "peer_mulligan.py", None, _OURS + ", durability full", _OUR_PROMISE),
+    _ours("sqlite", ", durability full"),
+    _watched("sqlite"),
+    _limit("sqlite", "the sqlite3 module, durability full, batches of 500; one transaction settles a batch and claims the next"),
     Peer(
         "huey",
         "sqlite",
         "peer_huey.py",
         "huey",
-        "one thread, its default, and fsync=False",
+        "one thread, which is its default, and fsync=False, which is not",
         "a power cut can lose what was enqueued; taking a job deletes it: a kill loses what runs; no bulk enqueue",
         share=0.5,
         variant="sqlite",
         has_bulk=False,
+        is_durable=False,
+    ),
+    Peer(
+        "huey-fsync",
+        "sqlite",
+        "peer_huey.py",
+        "huey",
+        "one thread, fsync=True: as durable as mulligan when it enqueues",
+        "taking a job deletes it: a kill loses what runs; no bulk enqueue",
+        share=0.5,
+        variant="sqlite-fsync",
+        has_bulk=False,
+        only=frozenset({"enqueue", "crowd", "drain"}),
+    ),
+    _ours("mongo", ", majority and journal"),
+    _limit("mongo", "pymongo's async client, majority and journal, batches of 500; a batch is settled while the next is claimed"),
+    Peer(
+        "single-mongo",
+        "mongo",
+        "peer_bare.py",
+        None,
+        "pymongo, majority and journal: find_one_and_update claims a job, update_one settles it, and then the next",
+        _LIMIT,
+        share=0.05,
+        variant="mongo-single",
+        has_bulk=False,
+        role="naive",
+        only=_DRAIN,
     ),
 )
 
 PEERS = {peer.name: peer for peer in _ALL}
-# What `make bench` takes: us, and the fastest there is on each server.
-BEST = ("mulligan-postgres", "graphile-worker", "pgqueuer", "mulligan-redis", "bullmq")
+# The fastest there is on each server.
+FASTEST = ("graphile-worker", "pgqueuer", "bullmq")
+# What `make bench` takes: us, the limits, and those.
+BEST = tuple(name for name, peer in PEERS.items() if peer.role != "peer" or name in FASTEST)
 
 
 def ours(store: str) -> str:

@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
+import sys
+import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from benchmarks.peers.environments import Environment, environment
+from benchmarks.peers.environments import Environment, environment, version
 from benchmarks.peers.figures import Summary, summary
-from benchmarks.peers.measures import Work, measured
+from benchmarks.peers.measures import measured
 from benchmarks.peers.noise import loop_ms, noise
 from benchmarks.peers.places import Places
 from benchmarks.peers.plan import Step
 from benchmarks.peers.programs import PeerFailed
 from benchmarks.peers.roster import PEERS
 from benchmarks.peers.table import shown
+from benchmarks.peers.targets import verdicts
+from benchmarks.peers.work import Work
 
 from tests.servers import ServerFailed
 
@@ -71,15 +77,27 @@ class Run:
         self._say(line)
 
 
-def report(run: Run, names: list[str]) -> dict[str, Any]:
+def command(arguments: Sequence[str]) -> str:
+    """What was typed; of the file for the results only its name, as its folder is nobody's business."""
+    shown = [Path(word).name if before == "--out" else word for before, word in zip(["", *arguments], arguments, strict=False)]
+    return shlex.join(["python", "-m", "benchmarks.peers", *shown])
+
+
+def report(run: Run, names: list[str], versions: Mapping[str, str]) -> dict[str, Any]:
     """All of it, for a file."""
     return {
+        "date": time.strftime("%Y-%m-%d"),
+        "command": command(sys.argv[1:]),
+        "servers": dict(versions),
         "machine": {"cpus": os.cpu_count(), "python": platform.python_version(), "system": platform.platform(terse=True)},
         "noise": noise(run.loops_ms),
         "problems": run.problems,
+        "targets": [one._asdict() for one in verdicts(run.summaries())],
         "peers": {
             name: {
                 "store": PEERS[name].store,
+                "role": PEERS[name].role,
+                "version": version(PEERS[name]),
                 "settings": PEERS[name].settings,
                 "promises": PEERS[name].promises,
                 "rounds": run.rounds[name],

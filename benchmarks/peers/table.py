@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.peers.figures import FIGURES, Summary, ratio
+from benchmarks.peers.roster import PEERS
 
 Summaries = Mapping[str, Mapping[str, Summary]]  # by peer and figure
 
@@ -33,13 +34,20 @@ def columns(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def figures_table(summaries: Summaries, peers: Sequence[str]) -> str:
-    """What was measured, a line for each peer; only columns in which there is something."""
-    names = [name for name in FIGURES if any(name in summaries[peer] for peer in peers)]
+def label(name: str) -> str:
+    """The name of a contender, with a word on those that are no queue."""
+    words = {"limit": " (the limit)", "naive": " (no batches)"}
+    return name + words.get(PEERS[name].role, "")
+
+
+def figures_table(summaries: Summaries, peers: Sequence[str], shown_names: Sequence[str] = tuple(FIGURES)) -> str:
+    """What was measured, a line for each peer that has any of it; only columns in which there is something. Empty without any."""
+    names = [name for name in shown_names if any(name in summaries[peer] for peer in peers)]
     rows = [["", *(FIGURES[name].short for name in names)]]
     for peer in peers:
-        rows.append([peer, *(with_spread(summaries[peer][name]) if name in summaries[peer] else "-" for name in names)])
-    return columns(rows)
+        if any(name in summaries[peer] for name in names):
+            rows.append([label(peer), *(with_spread(summaries[peer][name]) if name in summaries[peer] else "-" for name in names)])
+    return columns(rows) if names else ""
 
 
 def ratio_table(summaries: Summaries, ours: str, peers: Sequence[str]) -> str:
@@ -53,5 +61,5 @@ def ratio_table(summaries: Summaries, ours: str, peers: Sequence[str]) -> str:
         found = [
             ratio(name, summaries[ours][name].median, summaries[peer][name].median) if name in summaries[peer] else None for name in names
         ]
-        rows.append([peer, *("-" if one is None else f"{one:.2f}x" for one in found)])
+        rows.append([label(peer), *("-" if one is None else f"{one:.2f}x" for one in found)])
     return columns(rows)

@@ -1,18 +1,20 @@
-"""What the figures are meant to be: ratios to peers of the same run, and a few bounds that hold on any machine of this kind."""
+"""What the figures are meant to be: ratios to others of the same run, and a few bounds that hold on any machine of this kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from benchmarks.peers.figures import FIGURES, Summary, ratio
-from benchmarks.peers.roster import PEERS, Peer, ours
+from benchmarks.peers.figures import FIGURES, Summary
+from benchmarks.peers.roster import PEERS, STORES, Peer, ours
 
 Summaries = Mapping[str, Mapping[str, Summary]]
+SERVED = ("postgres", "redis", "sqlite")  # stores on which there are peers
+MANY = 1_000_000  # jobs after which a worker may be larger
 
 
 class Beside(NamedTuple):
-    """A figure compared with the best of some peers on the same store."""
+    """A figure that is at least so often that of others on the same store: of the best of them."""
 
     store: str
     figure: str
@@ -22,89 +24,153 @@ class Beside(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """A figure of mulligan alone."""
+    """A figure of mulligan alone that is at most, or at least, a number."""
 
-    store: str
+    name: str
     figure: str
-    at_most: float
+    number: float
+    is_most: bool = True
+
+
+class Within(NamedTuple):
+    """A figure of mulligan that is at most, or at least, so often another one of its own."""
+
+    figure: str
+    other: str
+    times: float
+    is_most: bool = True
+
+
+class Verdict(NamedTuple):
+    """What a run says about a target. For a ratio, low and high are what the rounds would have made of it at worst and at best."""
+
+    name: str
+    figure: str
+    reached: float
+    low: float
+    high: float
+    unit: str  # "x" for a ratio
+    wanted: str
+    is_fine: bool
+
+    def line(self) -> str:
+        """One line of a table."""
+        value = f"{self.reached:.2f}{self.unit}"
+        spread = f"{self.low:.2f} to {self.high:.2f}" if self.high > self.low else ""
+        word = "reached" if self.is_fine else "MISSED"
+        return f"{word:<9}{self.name:<27}{FIGURES[self.figure].short:<10}{value:>9}  {spread:<16}{self.wanted}"
+
+
+def _named(name: str) -> Callable[[Peer], bool]:
+    return lambda peer: peer.name == name
+
+
+def _is_peer(peer: Peer) -> bool:
+    return peer.role == "peer"
 
 
 def _is_python(peer: Peer) -> bool:
-    return not peer.is_node
+    return _is_peer(peer) and not peer.is_node
 
 
-def _anybody(_peer: Peer) -> bool:
-    return True
+def _is_as_durable(peer: Peer) -> bool:
+    return _is_peer(peer) and peer.is_durable
 
 
 def _tries_again_at_once(peer: Peer) -> bool:
-    return not peer.waits_after_failure
+    return _is_peer(peer) and not peer.waits_after_failure
+
+
+def _is_limit(peer: Peer) -> bool:
+    return peer.role == "limit"
 
 
 BESIDE = (
-    Beside("postgres", "drain_per_s", 1.2, "graphile-worker", lambda peer: peer.name == "graphile-worker"),
+    Beside("postgres", "drain_per_s", 1.2, "graphile-worker", _named("graphile-worker")),
     Beside("postgres", "drain_per_s", 4.0, "the best Python peer", _is_python),
-    Beside("redis", "drain_per_s", 1.5, "BullMQ", lambda peer: peer.name == "bullmq"),
+    Beside("postgres", "drain_per_s", 0.4, "the bare batch loop", _is_limit),
+    Beside("redis", "drain_per_s", 1.5, "BullMQ", _named("bullmq")),
     Beside("redis", "drain_per_s", 8.0, "the best Python peer", _is_python),
-    Beside("sqlite", "drain_per_s", 8.0, "Huey, fsync off", lambda peer: peer.name == "huey"),
-    *(Beside(store, "enqueue_per_s", 1.0, "the best peer", _anybody) for store in ("postgres", "redis")),
-    *(Beside(store, "bulk_per_s", 1.5, "the best peer", _anybody) for store in ("postgres", "redis")),
-    *(
-        Beside(store, "storm_per_s", 5.0, "the best peer that tries again at once", _tries_again_at_once)
-        for store in ("postgres", "redis", "sqlite")
-    ),
+    Beside("sqlite", "drain_per_s", 8.0, "Huey, fsync off", _named("huey")),
+    Beside("mongo", "drain_per_s", 25.0, "a find_one_and_update loop", _named("single-mongo")),
+    Beside("mongo", "drain_per_s", 0.5, "the bare batch loop", _is_limit),
+    *(Beside(store, "enqueue_per_s", 1.0, "the best peer as durable", _is_as_durable) for store in SERVED),
+    *(Beside(store, "crowd_per_s", 1.5, "the best peer as durable", _is_as_durable) for store in SERVED),
+    *(Beside(store, "bulk_per_s", 1.5, "the best peer as durable", _is_as_durable) for store in SERVED),
+    *(Beside(store, "storm_per_s", 5.0, "the best peer that tries again at once", _tries_again_at_once) for store in SERVED),
 )
 BOUNDS = (
-    Bound("redis", "pickup_p50_ms", 1.5),
-    *(Bound(store, "pickup_p50_ms", 3.0) for store in ("postgres", "sqlite")),
-    *(Bound(store, "cpu_us_per_job", 15.0) for store in ("postgres", "sqlite")),
-    *(
-        Bound(store, figure, most)
-        for store in ("postgres", "redis", "sqlite")
-        for figure, most in (("idle_cpu_percent", 1.0), ("rss_mb", 60.0))
-    ),
+    Bound(ours("postgres"), "bulk_per_s", 80_000, is_most=False),
+    Bound(ours("redis"), "pickup_p50_ms", 1.5),
+    Bound(ours("postgres"), "pickup_p50_ms", 3.0),
+    Bound(ours("sqlite"), "pickup_p50_ms", 3.0),
+    Bound(ours("mongo"), "pickup_p50_ms", 8.0),
+    *(Bound(ours(store), "idle_cpu_percent", 1.0) for store in STORES),
+    *(Bound(ours(store), "cpu_us_per_job", 15.0) for store in ("postgres", "sqlite")),
+    *(Bound(f"{ours(store)}-watched", "cpu_us_per_job", 25.0) for store in ("postgres", "sqlite")),
+    *(Bound(ours(store), "two_processes_x", 1.7, is_most=False) for store in STORES),
+    *(Bound(ours(store), figure, 0.0) for store in STORES for figure in ("lost", "not_back")),
 )
 WITHIN = (
-    ("pickup_p99_ms", "pickup_p50_ms", 3.0),
-    ("drain_per_s", "storm_per_s", 2.0),
-)  # a figure, and how often another one it may be at most
+    Within("pickup_p99_ms", "pickup_p50_ms", 3.0),
+    Within("loaded_p99_ms", "pickup_p99_ms", 10.0),
+    Within("storm_per_s", "drain_per_s", 0.5, is_most=False),
+)
+# Worker memory in MB, by the jobs it has run.
+RSS_MB, RSS_AFTER_MANY_MB = 60.0, 80.0
 
 
-def verdicts(summaries: Summaries) -> list[str]:
-    """A line for each target that this run can tell something about."""
-    lines = []
-    for beside in BESIDE:
-        mine = summaries.get(ours(beside.store), {}).get(beside.figure)
-        others = [
-            (found[beside.figure].median, name)
-            for name, found in summaries.items()
-            if PEERS[name].store == beside.store and name != ours(beside.store) and beside.figure in found and beside.counts(PEERS[name])
-        ]
-        if mine is not None and others:
-            rate, name = max(others)
-            reached = ratio(beside.figure, mine.median, rate) or 0.0
-            words = f"{beside.at_least:g}x {beside.whom} ({name})"
-            lines.append(_line(beside.store, beside.figure, f"{reached:.2f}x", words, reached >= beside.at_least))
-    for bound in BOUNDS:
-        mine = summaries.get(ours(bound.store), {}).get(bound.figure)
-        if mine is not None:
-            lines.append(_line(bound.store, bound.figure, f"{mine.median:.2f}", f"at most {bound.at_most:g}", mine.median <= bound.at_most))
-    for name, found in summaries.items():
-        if name == ours(PEERS[name].store):
-            lines += _inner(name, found)
-    return lines
+def verdicts(summaries: Summaries) -> list[Verdict]:
+    """One for each target that this run can tell something about."""
+    found = [_beside(target, summaries) for target in BESIDE]
+    found += [_bound(target, summaries.get(target.name, {})) for target in BOUNDS]
+    for store in STORES:
+        mine = summaries.get(ours(store), {})
+        found.append(_bound(Bound(ours(store), "rss_mb", _memory_bound(mine)), mine))
+        found += [_within(target, ours(store), mine) for target in WITHIN]
+    return [one for one in found if one is not None]
 
 
-def _inner(name: str, found: Mapping[str, Summary]) -> list[str]:
-    """Figures of mulligan beside other figures of mulligan."""
-    lines = []
-    for figure, other, times in WITHIN:
-        if figure in found and other in found and found[other].median:
-            reached = found[figure].median / found[other].median
-            words = f"at most {times:g}x {FIGURES[other].short}"
-            lines.append(_line(PEERS[name].store, figure, f"{reached:.2f}x", words, reached <= times))
-    return lines
+def _beside(target: Beside, summaries: Summaries) -> Verdict | None:
+    mine = summaries.get(ours(target.store), {}).get(target.figure)
+    others = [
+        (found[target.figure], name)
+        for name, found in summaries.items()
+        if PEERS[name].store == target.store and target.figure in found and target.counts(PEERS[name])
+    ]
+    if mine is None or not others:
+        return None
+    best, name = max(others)
+    wanted = f"at least {target.at_least:g}x {target.whom} ({name})"
+    return _ratio(ours(target.store), target.figure, mine, best, wanted, lambda reached: reached >= target.at_least)
 
 
-def _line(store: str, figure: str, reached: str, wanted: str, is_fine: bool) -> str:
-    return f"{'reached' if is_fine else 'MISSED ':<8}{store:<10}{FIGURES[figure].short:<9}{reached:>9}  {wanted}"
+def _bound(target: Bound, mine: Mapping[str, Summary]) -> Verdict | None:
+    found = mine.get(target.figure)
+    if found is None:
+        return None
+    is_fine = found.median <= target.number if target.is_most else found.median >= target.number
+    wanted = f"at {'most' if target.is_most else 'least'} {target.number:,g}"
+    return Verdict(target.name, target.figure, found.median, found.low, found.high, "", wanted, is_fine)
+
+
+def _within(target: Within, name: str, mine: Mapping[str, Summary]) -> Verdict | None:
+    found, other = mine.get(target.figure), mine.get(target.other)
+    if found is None or other is None:
+        return None
+    wanted = f"at {'most' if target.is_most else 'least'} {target.times:g}x its {FIGURES[target.other].short}"
+    return _ratio(
+        name, target.figure, found, other, wanted, lambda reached: reached <= target.times if target.is_most else reached >= target.times
+    )
+
+
+def _ratio(name: str, figure: str, mine: Summary, other: Summary, wanted: str, is_fine: Callable[[float], bool]) -> Verdict | None:
+    """The ratio of the medians; at worst and at best, each side had its slowest and its fastest round."""
+    if not other.low:
+        return None
+    reached = mine.median / other.median
+    return Verdict(name, figure, reached, mine.low / other.high, mine.high / other.low, "x", wanted, is_fine(reached))
+
+
+def _memory_bound(mine: Mapping[str, Summary]) -> float:
+    return RSS_AFTER_MANY_MB if "drained" in mine and mine["drained"].median >= MANY else RSS_MB

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from benchmarks.peers.plan import steps
+from benchmarks.peers.plan import BRIEF, BRIEF_ONCE, MEASURES, steps
 
 
 def test_peers_take_turns_within_a_measure() -> None:
@@ -24,3 +24,18 @@ def test_the_kill_is_measured_once() -> None:
 def test_nobody_to_measure_is_nothing_to_do() -> None:
     """All environments may have failed."""
     assert steps([], ["drain"], 3) == []
+
+
+def test_who_does_not_take_part_in_a_measure_is_left_out() -> None:
+    """A bare loop can only be drained; the others take turns as if it were not there."""
+    found = steps(["a", "bare", "b"], ["enqueue", "drain"], 2, takes=lambda peer, measure: peer != "bare" or measure == "drain")
+    assert [step.peer for step in found if step.measure == "enqueue"] == ["a", "b", "b", "a"]
+    assert [step.peer for step in found if step.measure == "drain"] == ["a", "bare", "b", "bare", "b", "a"]
+
+
+def test_a_brief_run_repeats_only_the_drains() -> None:
+    """Most targets are made of them; everything else is measured once, and the kill not at all."""
+    found = steps(["a"], BRIEF, 3, BRIEF_ONCE)
+    assert [step.round for step in found if step.measure == "drain"] == [0, 1, 2]
+    assert {step.round for step in found if step.measure != "drain"} == {0}
+    assert set(BRIEF) == set(MEASURES) - {"kill"}

@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.peers.__main__ import STORES
-from benchmarks.peers.environments import ADAPTERS, NEEDS
+from benchmarks.peers.environments import ADAPTERS, NEEDS, version
+from benchmarks.peers.figures import FIGURES, GROUPS
 from benchmarks.peers.measures import MEASUREMENTS
 from benchmarks.peers.plan import MEASURES
-from benchmarks.peers.roster import BEST, PEERS, ours
+from benchmarks.peers.roster import BEST, PEERS, STORES, ours
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "benchmarks.md"
 
@@ -21,6 +21,33 @@ def test_every_peer_has_an_adapter_and_mulligan_beside_it() -> None:
         assert ours(peer.store) in PEERS
     assert set(BEST) <= set(PEERS)
     assert set(MEASURES) == set(MEASUREMENTS)
+
+
+def test_a_brief_run_has_us_and_the_limit_on_every_store_and_three_peers() -> None:
+    """That is what `make bench` promises to take only minutes for."""
+    assert {PEERS[name].store for name in BEST if PEERS[name].role == "ours"} == set(STORES)
+    assert {PEERS[name].store for name in BEST if PEERS[name].role == "limit"} == set(STORES)
+    assert len([name for name in BEST if PEERS[name].role == "peer"]) == 3
+
+
+def test_only_mulligan_runs_in_two_processes_and_a_loop_is_only_drained() -> None:
+    """A queue takes part in everything else; the watched mulligan is there for what watching costs."""
+    taken = {name: {measure for measure in MEASURES if peer.takes(measure)} for name, peer in PEERS.items()}
+    assert taken["mulligan-mongo"] == set(MEASURES)
+    assert taken["bullmq"] == set(MEASURES) - {"pair"}
+    assert taken["bare-redis"] == taken["single-mongo"] == taken["mulligan-sqlite-watched"] == {"drain"}
+
+
+def test_every_figure_is_in_one_table() -> None:
+    """None is left out, and none is shown twice."""
+    shown = [name for names in GROUPS for name in names]
+    assert sorted(shown) == sorted(FIGURES)
+
+
+def test_every_peer_has_a_version() -> None:
+    """From its pinned requirements, so that figures tell what they are of; a bare loop has none."""
+    for peer in PEERS.values():
+        assert bool(version(peer)) is not peer.is_loop, peer.name
 
 
 def test_every_adapter_is_somebodys() -> None:

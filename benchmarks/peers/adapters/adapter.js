@@ -2,6 +2,7 @@
 "use strict";
 const readline = require("node:readline");
 const { parseArgs } = require("node:util");
+const { crowded } = require("./crowd.js");
 
 const BULK = 1000;
 
@@ -34,6 +35,7 @@ async function spaced(sender, kind, count, gapMs) {
 async function enqueue(peer, url, asked) {
   const sender = await peer.sender(url);
   if (asked.gapMs) return { sent_ns: await spaced(sender, asked.kind, asked.count, asked.gapMs) };
+  if (asked.how === "crowd") return crowded(sender, asked);
   const size = asked.how === "one" ? 1 : BULK;
   let begin = performance.now();
   for (let first = 0; first < asked.count; first += size) {
@@ -58,10 +60,15 @@ async function run(peer) {
       kind: { type: "string", default: "noop" },
       count: { type: "string", default: "0" },
       how: { type: "string", default: "one" },
+      first: { type: "string", default: "0" },
       "gap-ms": { type: "string", default: "0" },
+      "per-s": { type: "string", default: "0" },
+      told: { type: "string", default: "0" },
     },
   });
-  const asked = { kind: values.kind, count: Number(values.count), how: values.how, gapMs: Number(values["gap-ms"]) };
+  const number = (name) => Number(values[name]);
+  const amounts = { count: number("count"), first: number("first"), gapMs: number("gap-ms"), perS: number("per-s"), told: number("told") };
+  const asked = { kind: values.kind, how: values.how, ...amounts };
   const url = process.env.BENCH_URL;
   const role = positionals[0];
   if (role === "prepare") {

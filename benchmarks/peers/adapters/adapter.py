@@ -1,8 +1,8 @@
 """What the adapters of Python peers share: the command line, and the conversation with the runner in JSON lines. Standard library only.
 
     adapter.py prepare                                makes tables and the like
-    adapter.py enqueue --kind K --count N --how HOW   {"seconds": s, "timed": n}; with --gap-ms G {"sent_ns": [...]}
-    adapter.py worker                                 {"ready": true}, then works until SIGTERM
+    adapter.py enqueue --kind K --count N --how HOW   {"seconds": s, "timed": n}; with --gap-ms G or --told 1 {"sent_ns": [...]}
+    adapter.py worker                                 {"ready": true}, then works until SIGTERM; --processes N only for mulligan
     adapter.py left                                   for each line it reads: {"left": n}, the jobs the store does not hold as finished
 
 The address of the store is in BENCH_URL, the file for the records of the jobs in BENCH_RECORDS.
@@ -22,6 +22,8 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
+
+from crowd import Crowd
 
 BULK = 1_000  # jobs handed over at once
 AT_ONCE = 100  # enqueues under way at once, where a queue is filled without a bulk call
@@ -52,7 +54,12 @@ class Peer(Protocol):
 
 def variant() -> str:
     """Which of several ways to run this peer was asked for."""
-    return sys.argv[sys.argv.index("--variant") + 1] if "--variant" in sys.argv else ""
+    return asked_for("--variant")
+
+
+def asked_for(option: str) -> str:
+    """The value of an option of the command line that only one adapter knows, or that it wants to know early; empty without it."""
+    return sys.argv[sys.argv.index(option) + 1] if option in sys.argv else ""
 
 
 def say(**answer: Any) -> None:
@@ -85,9 +92,13 @@ def end_on_sigterm() -> None:
 
 async def _enqueue(peer: Peer, url: str, asked: argparse.Namespace) -> dict[str, Any]:
     sender = await settled(peer.sender(url))
-    numbers = range(asked.count)
+    numbers = range(asked.first, asked.first + asked.count)
     if asked.gap_ms:
         return {"sent_ns": await _spaced(sender, asked.kind, numbers, asked.gap_ms / 1e3)}
+    if asked.how == "crowd":
+        crowd = Crowd(sender, asked.kind, numbers, asked.per_s)
+        told = {"seconds": await crowd.run(), "timed": asked.count - crowd.callers, "callers": crowd.callers}
+        return {**told, "sent_ns": crowd.sent_ns} if asked.told else told
     begin = time.perf_counter()
     parts = _parts(sender, asked.how, numbers)
     for index, part in enumerate(parts):
@@ -142,10 +153,14 @@ def main(peer: Peer) -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("role", choices=["prepare", "enqueue", "worker", "left"])
     parser.add_argument("--variant", default="", help="which of several ways to run this peer; looked up by its adapter")
-    parser.add_argument("--kind", choices=["noop", "storm", "probe", "mortal"], default="noop")
+    parser.add_argument("--kind", choices=["noop", "storm", "probe", "mortal", "burn"], default="noop")
     parser.add_argument("--count", type=int, default=0)
-    parser.add_argument("--how", choices=["one", "bulk", "fill"], default="one")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first job")
+    parser.add_argument("--how", choices=["one", "bulk", "crowd"], default="one")
     parser.add_argument("--gap-ms", type=float, default=0.0)
+    parser.add_argument("--per-s", type=float, default=0.0, help="of a crowd: how many in a second; as many as it can without it")
+    parser.add_argument("--told", type=int, default=0, help="of a crowd: whether to tell when each job was sent")
+    parser.add_argument("--processes", type=int, default=0)
     asked = parser.parse_args()
     url = os.environ["BENCH_URL"]
     logging.disable(logging.CRITICAL)  # a line for each job would be a part of the figure

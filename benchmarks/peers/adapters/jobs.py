@@ -1,6 +1,8 @@
-"""The four jobs every peer runs, and what they leave behind. Standard library only: each peer has an environment of its own.
+"""The four jobs every peer runs, one that only mulligan runs, and what they leave behind. Standard library only: each peer has an
+environment of its own.
 
-`noop` and `storm` only count: a write for each job would be a part of what is measured. A thread hands the sums on many times a second.
+`noop`, `storm` and `burn` only count: a write for each job would be a part of what is measured. A thread hands the sums on many times
+a second.
 `probe` and `mortal` write a record at once, because the time of it, or that it was before a kill, is what is measured.
 """
 
@@ -13,6 +15,7 @@ import threading
 import time
 
 ATTEMPTS = 3  # of a job of the storm: it fails, fails and succeeds
+BURN_NS = 1_000_000  # CPU of a job of which two processes should do nearly twice as many as one
 NAP_S = 0.005  # of a mortal job, so that a kill meets some in the middle
 FLUSH_S = 0.02
 PAUSE_NS = 100_000_000  # the first execution after such a pause is told at once, so that the pause can be measured
@@ -100,6 +103,14 @@ def storm(number: int, attempt: int) -> None:
     _sums.note(number)
     if attempt < ATTEMPTS:
         raise TryAgain("try again")
+
+
+def burn(number: int) -> None:
+    """Uses the CPU for a while, however long that takes."""
+    _sums.note(number)
+    end_ns = time.thread_time_ns() + BURN_NS
+    while time.thread_time_ns() < end_ns:
+        pass
 
 
 def probe(number: int) -> None:

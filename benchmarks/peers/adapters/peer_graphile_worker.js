@@ -1,5 +1,6 @@
 // graphile-worker on PostgreSQL, as its page about performance advises for many short jobs: a local queue, batched completions.
-// Its delay after a failure cannot be chosen (e^attempts seconds); the runner leaves the pauses in which nothing is due out of the storm.
+// Its delay after a failure is e^attempts seconds and no option changes it (an admin function can reschedule a job afterwards, which is a
+// second write); the runner leaves the pauses in which nothing is due out of the storm.
 "use strict";
 const { Logger, makeWorkerUtils, run } = require("graphile-worker");
 const { main } = require("./adapter.js");

@@ -85,7 +85,7 @@ class ObanPeer:
 
     async def sender(self, url: str) -> Sender:
         """Enqueues; without queues of its own it takes no jobs."""
-        oban = Oban(pool=await Oban.create_pool(url))
+        oban = Oban(pool=await Oban.create_pool(url, min_size=4, max_size=20))
         await oban.start()
         return Sender(oban)
 

@@ -77,6 +77,8 @@ class Fetcher:
         self._listener: Listener | None = None
         self._held_until_s = 0.0  # how long the leases of the last claim hold at least, on the loop's clock
         self._claim_s = 0.0  # running average of a claim's length
+        self._answered_s = 0.0  # when the last claim was answered, on the loop's clock
+        self._ended_before = 0  # outcomes there were then
         self._ahead = 0
         self._asks: Sequence[Ask] = ()  # of the last claim
         self._rounds = Rounds()
@@ -155,7 +157,7 @@ class Fetcher:
             await self.link.kept()
             self._backing_off = False
             await self.link.claiming(claim_id)
-        began_s, began_with = loop.time(), self._executor.accepted
+        began_s = loop.time()
         self._writes_seen = self._writes
         while True:
             self._backing_off = False
@@ -180,18 +182,20 @@ class Fetcher:
             # The store says how long it gives: a repeat whose first answer was lost gets no new lease. Counted from before it was asked.
             lease_s = (min(job.lease_expires_at_us or 0 for job in claimed.jobs) - claimed.now_us) / SECOND_US
             self._held_until_s = sent_s + lease_s * SURE_OF_LEASE
-        self._pace(loop.time() - began_s, self._executor.accepted - began_with, full=len(claimed.jobs) == wanted)
+        self._pace(began_s, loop.time(), full=len(claimed.jobs) == wanted)
         return claimed
 
-    def _pace(self, took_s: float, finished: int, *, full: bool) -> None:
-        """Sets how far the next claim may reach beyond the free slots."""
+    def _pace(self, began_s: float, now_s: float, *, full: bool) -> None:
+        """Sets how far the next claim may reach beyond the free slots: by what has ended since the claim before was answered, since few
+        slots may be through with all they have before the next claim is sent, and none of it would end while that one is under way."""
+        took_s, round_s, ended = now_s - began_s, now_s - self._answered_s, self._executor.accepted - self._ended_before
+        self._answered_s, self._ended_before = now_s, self._executor.accepted
         self._claim_s = took_s if self._claim_s == 0 else self._claim_s + SMOOTHING * (took_s - self._claim_s)
-        if not full or finished == 0 or took_s <= 0:
+        if not full or ended == 0 or took_s <= 0:
             # Nothing more is due, or jobs outlast a claim: no reason to hold jobs that cannot start.
             self._ahead = self._ahead // 2 if full else 0
             return
-        pace = finished / took_s
-        self._ahead = min(self._settings.ahead, int(AHEAD_CLAIMS * pace * self._claim_s))
+        self._ahead = min(self._settings.ahead, int(AHEAD_CLAIMS * ended / round_s * self._claim_s))
 
     async def _start(self, claimed: Claimed) -> None:
         jobs = self._planner.interleave(claimed.jobs, claimed.held_back)

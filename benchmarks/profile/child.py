@@ -1,0 +1,79 @@
+"""The worker process that is measured: `python -m benchmarks.profile.child MODE [observed]`. Its last line is its answer, in JSON.
+
+plain: nothing but the worker, for the processor time of the whole process. sampled: with a sampler, for where it goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import nullcontext
+from typing import Any
+
+from benchmarks.profile.sampler import Sampler
+
+from mulligan import Context, Event, Mulligan
+
+URL_VARIABLE = "MULLIGAN_PROFILE_URL"
+QUEUE = "profile"
+
+
+def make_app(url: str, *, observed: bool = False) -> tuple[Mulligan, Any]:
+    """The app both sides share, and its task. Observed: every event is made and heard, and a middleware stands around every handler."""
+    app = Mulligan(url)
+
+    @app.task(queue=QUEUE)
+    async def noop() -> None:
+        return None
+
+    if observed:
+        heard: Counter[str] = Counter()
+
+        def hear(event: Event) -> None:
+            heard[event.kind] += 1
+
+        @app.middleware
+        async def through(ctx: Context, call_next: Any) -> Any:
+            heard[ctx.job.task] += 1
+            return await call_next()
+
+        app.events.subscribe(hear)
+    return app, noop
+
+
+async def drained(url: str, *, observed: bool, sampler: Sampler | None) -> dict[str, Any]:
+    """Runs all that waits with a worker of default settings; what it cost, from the worker's start to its last stored outcome."""
+    app, _ = make_app(url, observed=observed)
+    async with app:
+        worker = app.worker(queues=[QUEUE])
+        threads: dict[str, float] = {}
+        cpu_s, wall_s = time.process_time(), time.perf_counter()
+        with sampler or nullcontext():
+            await worker.start()
+            await worker.drain()
+            cpu_s, wall_s = time.process_time() - cpu_s, time.perf_counter() - wall_s
+            for thread in threading.enumerate():
+                if thread.ident is not None:
+                    threads[thread.name] = time.clock_gettime(time.pthread_getcpuclockid(thread.ident))
+        await worker.stop()
+    answer: dict[str, Any] = {"cpu_s": cpu_s, "wall_s": wall_s, "threads": threads}
+    if sampler is not None:
+        answer["looks"] = sampler.looks
+        answer["spots"] = [[spot.stage, spot.in_driver, seconds] for spot, seconds in sampler.seconds.items()]
+    return answer
+
+
+def main(mode: str, how: str = "") -> None:
+    """Measures once."""
+    sampler = Sampler() if mode == "sampled" else None
+    answer = asyncio.run(drained(os.environ[URL_VARIABLE], observed=how == "observed", sampler=sampler))
+    sys.stdout.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

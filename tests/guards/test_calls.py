@@ -1,0 +1,49 @@
+"""How much Python runs for one job, from its claim to its verdict, in all threads: calls, which are the same on every machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.conftest import url_of
+from tests.guards.counted_calls import calls_counted
+from tests.guards.scene import ATTEMPTS, Scene
+
+FEW, MANY = 1_000, 3_000
+
+# Measured on Python 3.11 (newer ones make fewer calls: a comprehension is none any more), and an eighth more. They move a little with the
+# width of the batches, since each batch has calls of its own.
+PER_JOB = {"memory": 111, "sqlite": 43, "postgres": 50, "mongo": 76, "redis": 48}
+PER_ATTEMPT = {"memory": 201, "sqlite": 136, "postgres": 166, "mongo": 240, "redis": 148}
+
+
+async def calls_of_a_drain(url: str, jobs: int, task: str) -> int:
+    """All calls while a worker comes, runs so many jobs, and goes."""
+    with calls_counted() as counted:  # before the store starts its threads
+        async with Scene(url) as scene:
+            await scene.fill(jobs, task)
+            before = counted.calls
+            await scene.drain()
+            return counted.calls - before
+
+
+async def per_job(backend: str, folder: Path, task: str) -> float:
+    """What each job beyond the first thousand costs, so that what is done once is taken off."""
+    (folder / "few").mkdir()
+    (folder / "many").mkdir()
+    few = await calls_of_a_drain(url_of(backend, folder / "few"), FEW, task)
+    many = await calls_of_a_drain(url_of(backend, folder / "many"), MANY, task)
+    return (many - few) / (MANY - FEW)
+
+
+async def test_calls_for_a_job(backend: str, tmp_path: Path) -> None:
+    """A job that does nothing takes no more calls than it is known to."""
+    calls = await per_job(backend, tmp_path, "noop")
+    print(f"{backend}: {calls:.1f} calls for each job")
+    assert calls <= PER_JOB[backend]
+
+
+async def test_calls_for_a_failure(backend: str, tmp_path: Path) -> None:
+    """Nor does an attempt of a job that fails, fails and succeeds."""
+    calls = await per_job(backend, tmp_path, "storm") / ATTEMPTS
+    print(f"{backend}: {calls:.1f} calls for each attempt")
+    assert calls <= PER_ATTEMPT[backend]
