@@ -79,11 +79,8 @@ torture: $(READY) ## tests that kill and pause processes and play long random hi
 	@$(PYTEST) -m torture --timeout 3600 $(ARGS)
 
 .PHONY: bench
-bench: $(READY) ## how fast each store is here, beside its bare batch loop, Huey and Taskiq, then beside the three best peers
-	@status=0; \
-	$(BIN)/python -m benchmarks.everything $(ARGS) || status=1; \
-	$(if $(ARGS),,$(BIN)/python -m benchmarks.peers --best || status=1;) \
-	exit $$status
+bench: $(READY) ## minutes: every store beside its bare batch loop, graphile-worker, pgqueuer and BullMQ (node for two of them)
+	@$(BIN)/python -m benchmarks.peers --best $(ARGS)
 
 .PHONY: bench-all
 bench-all: $(READY) ## beside every peer, each in an environment of its own below .bench/ (an hour; needs node for two of them)

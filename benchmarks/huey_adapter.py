@@ -1,8 +1,8 @@
-"""The same no-op drain on Huey, for `mulligan bench --beside huey`: SqliteHuey and its consumer, both at their defaults.
+"""The same no-op drain on Huey, for `mulligan bench --beside huey`: SqliteHuey without waiting for the disk, and its consumer at its defaults.
 
 `python huey_adapter.py JOBS`, the file in MULLIGAN_BENCH_URL; the last line is {"seconds": ...}: from the start of the
 consumer to the end of the last task.
-Huey's SQLite storage does not wait for the disk by default (fsync=False), and its dequeue deletes, so that a kill loses what runs.
+Its dequeue deletes, so that a kill loses what runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from huey.consumer import Consumer
 
 def main(filename: str, jobs: int) -> float:
     """Enqueues the jobs, runs the consumer until all have been executed, and gives the seconds that took."""
-    huey = SqliteHuey("bench", filename=filename)
+    huey = SqliteHuey("bench", filename=filename, fsync=False)
     finished = threading.Event()
     left = jobs
     lock = threading.Lock()

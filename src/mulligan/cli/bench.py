@@ -29,7 +29,7 @@ FIGURES = {
     "bare_insert_per_s": ("insert by the bare batch loop of this store", "jobs/s"),
     "bare_drain_per_s": ("drain by the bare batch loop of this store", "jobs/s"),
     "drain_ratio_bare": ("drain, compared with the bare batch loop", "x"),
-    "huey_drain_per_s": ("drain by Huey, its defaults", "jobs/s"),
+    "huey_drain_per_s": ("drain by Huey, fsync off", "jobs/s"),
     "drain_ratio_huey": ("drain, compared with Huey", "x"),
     "taskiq_drain_per_s": ("drain by Taskiq, its list broker", "jobs/s"),
     "drain_ratio_taskiq": ("drain, compared with Taskiq", "x"),
