@@ -1,4 +1,4 @@
-"""The same no-op drain on Huey, for `mulligan bench --beside huey`: SqliteHuey without waiting for the disk, and its consumer at its defaults.
+"""The same no-op drain on Huey, for `mulligan bench --beside huey`: SqliteHuey with fsync off, and its consumer at its defaults.
 
 `python huey_adapter.py JOBS`, the file in MULLIGAN_BENCH_URL; the last line is {"seconds": ...}: from the start of the
 consumer to the end of the last task.
