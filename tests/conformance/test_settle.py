@@ -128,13 +128,15 @@ async def test_settle_under_an_old_fence_is_refused(store: Store, end: Callable[
     assert (await full_state(store))["jobs"] == before
 
 
-async def test_a_stale_success_among_others_of_another_queue_is_refused(store: Store) -> None:
-    """Successes may be written many at once without a look; each is guarded by its own fence all the same (S4, A1)."""
+@pytest.mark.parametrize("result", [None, "7"])
+async def test_a_stale_success_among_others_of_another_queue_is_refused(store: Store, result: str | None) -> None:
+    """Successes may be written many at once without a look, those that are alike and others; each is guarded by its own fence all the
+    same (S4, A1)."""
     fine = await put_and_claim(store, queue="other")
     stale = await put_and_claim(store)
     await store.settle([release(stale)])
     held = await claim_one(store)
-    first, second = await store.settle([done(fine), done(stale)])
+    first, second = await store.settle([done(fine, result), done(stale)])
     assert (first.applied, second.applied, second.reason) == (True, False, "stale")
     row = await get(store, held.id)
     assert (row.status, row.fence) == ("processing", held.fence)

@@ -26,6 +26,15 @@ SERVERS = (
         "sqlite",
     ),
     Bug(
+        "SQLite: successes that are alike are written without their fence",
+        "A1 B3",
+        "stores/sqlite/settle.py",
+        "AND mulligan_jobs.status = 'processing' AND mulligan_jobs.fence = ?2",
+        "AND mulligan_jobs.status = 'processing' AND ?2 > 0",
+        (SETTLE,),
+        "sqlite",
+    ),
+    Bug(
         "SQLite: a renewal needs no fence",
         "A10",
         "stores/sqlite/leases.py",

@@ -217,12 +217,19 @@ class NetworkStore(ABC):
         self._opened()
         if not jobs:
             return []
-        answers = await (self._insert_now(jobs) if len(jobs) >= GATHER_MAX else self._gatherer().insert(jobs))
-        self.announce()
-        return answers
+        return await (self._insert_now(jobs) if len(jobs) >= GATHER_MAX else self._gatherer().insert(jobs))
 
     async def _insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        return await self._call(lambda: self._insert(jobs))
+        session = self._opened()
+
+        async def write() -> list[Inserted]:
+            answers = await self._insert(jobs)
+            session.spreader.ask()  # here, on the home loop, to which announce() would have to cross once more
+            return answers
+
+        answers = await self._call(write)
+        session.hints.hint()
+        return answers
 
     def _gatherer(self) -> Gatherer:
         loop = asyncio.get_running_loop()
@@ -241,7 +248,9 @@ class NetworkStore(ABC):
         session = self._session
         if session is not None and session.opened and session.home.is_of_this_process:
             session.hints.hint()
-            session.home.soon(session.spreader.ask)
+            if not session.spreader.is_asked:  # else the hint that is to go out next comes after what is announced here
+                session.spreader.is_asked = True
+                session.home.soon(session.spreader.ask)
 
 
 def _put_off_if_late(limit: asyncio.Timeout) -> asyncio.TimerHandle:
@@ -272,16 +281,17 @@ class Silence(StoreUnavailable):
 
 
 class Spreader:
-    """Sends hints one at a time: idle → sending (further asks are remembered as one) → idle. Touched by the home loop only."""
+    """Sends hints one at a time: idle → sending (further asks are remembered as one) → idle. Touched by the home loop only,
+    but for `is_asked`, which anybody may set who then crosses to it with `ask`."""
 
     def __init__(self, send: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._send = send
-        self._asked = False
+        self.is_asked = False  # a hint is going to be sent
         self._task: asyncio.Task[None] | None = None
 
     def ask(self) -> None:
         """Wishes for a hint to go out."""
-        self._asked = True
+        self.is_asked = True
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._work())
 
@@ -293,11 +303,12 @@ class Spreader:
 
     async def _work(self) -> None:
         try:
-            while self._asked:
-                self._asked = False
+            while self.is_asked:
+                self.is_asked = False
                 async with asyncio.timeout(SPREAD_S):  # a hint into a dead connection must not hold up those after it
                     await self._send()
         except Exception:  # noqa: BLE001, S110 - whatever a driver raises, a hint is only a hint
             pass
         finally:
+            self.is_asked = False
             self._task = None

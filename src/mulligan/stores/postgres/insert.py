@@ -16,11 +16,24 @@ SELECT at_us, answers FROM {s}.insert_jobs($1::bigint, $2::text[], $3::text[], $
   $17::text[], $18::text[], $19::text[], $20::bigint[], $21::boolean)
 """
 PARAMETERS = 21
+# One job that nothing stands in the way of, as most that are enqueued by themselves: half of what the function costs. No row comes back
+# if its id is known.
+INSERT_ONE = """
+INSERT INTO {s}.jobs (id, queue, task, payload, policy, max_retries, priority, lane, status, run_at_us, created_at_us, updated_at_us,
+  due_first_us, due_us, timeout_us, max_age_us, tags, trace)
+SELECT $2, $3, $4, $5, $6, $7, $8, 'fresh', 'pending', t.at_us + $9, t.at_us, t.at_us, t.at_us + $9, t.at_us + $9, $10, $11, $12, $13
+FROM (SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS at_us OFFSET 0) AS t
+ON CONFLICT DO NOTHING RETURNING created_at_us
+"""
 
 
 async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Stores new jobs; see Inserted for what a known id or a taken unique key answers."""
     now_us = database.now_us()
+    if len(jobs) == 1 and is_plain(jobs[0]):
+        row = await database.row(INSERT_ONE, *_params_of_one(jobs[0], now_us))
+        if row is not None:
+            return [Inserted(id=jobs[0].id, created=True, at_us=row[0])]
     if is_repetitive(jobs):
         return await database.within(lambda transaction: insert_within(transaction, jobs, now_us))
     return await _insert_parts(database.row, jobs, now_us)
@@ -63,6 +76,18 @@ def in_order(answers: Mapping[int, Inserted]) -> list[Inserted]:
 def is_repetitive(jobs: Sequence[NewJob]) -> bool:
     """Whether an id is there more than once."""
     return len({job.id for job in jobs}) < len(jobs)
+
+
+def is_plain(job: NewJob) -> bool:
+    """Whether a job has no key, no group, no schedule, and does not lie in the past."""
+    keys = (job.unique_key, job.concurrency_key, job.fair_key, job.group, job.eta_us, job.schedule, job.tick_us)
+    return job.delay_us >= 0 and keys.count(None) == len(keys)
+
+
+def _params_of_one(job: NewJob, now_us: int | None) -> list[Any]:
+    tags = to_json(job.tags) if job.tags else "[]"
+    described = [job.id, job.queue, job.task, job.payload, job.policy, job.max_retries, job.priority]
+    return [now_us, *described, job.delay_us, job.timeout_us, job.max_age_us, tags, job.trace]
 
 
 def params_of(jobs: Sequence[NewJob], now_us: int | None, *, is_late: bool = False) -> list[Any]:
