@@ -15,7 +15,6 @@ from mulligan.core.clock import Clock, SystemClock, system_rng
 from mulligan.core.codec import check_name
 from mulligan.core.contract import CancelAnswer, Query, QueueState, Store
 from mulligan.core.errors import BadSetting, IllegalMove, shown
-from mulligan.core.events import Event
 from mulligan.core.job import Job, NewJob
 from mulligan.core.schedule import Missed
 from mulligan.handle import Handle, ScheduleHandle
@@ -217,12 +216,9 @@ class Mulligan:
         for start in range(0, len(jobs), INSERT_BATCH_MAX):
             batch = jobs[start : start + INSERT_BATCH_MAX]
             inserted = await self.store.insert(batch)
-            events = []
-            for job, answer in zip(batch, inserted, strict=True):
-                handles.append(Handle(self, answer.id, answer.created))
-                if answer.created:
-                    events.append(Event(kind="ENQUEUED", at_us=answer.at_us, job_id=job.id, queue=job.queue, task=job.task))
-            self.events.publish(events)
+            handles += [Handle(self, answer.id, answer.created) for answer in inserted]
+            pairs = zip(batch, inserted, strict=True)
+            self.events.publish_rows([("enqueued", answer.at_us, job.id, job.queue, job.task) for job, answer in pairs if answer.created])
         return handles
 
     async def enqueue_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[Handle[Any]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.conftest import url_of
+import pytest
+
+from tests.conftest import BACKENDS, DURABLE, url_of
 from tests.guards.scene import ATTEMPTS, JOBS, Scene
 
 # The fewest come from a store that takes time to answer (4 or 5 claims of a thousand jobs); one that answers at once is claimed from
@@ -30,6 +32,20 @@ async def test_a_drain_takes_few_calls(backend: str, tmp_path: Path) -> None:
     assert per_1000(len(calls.claimed), JOBS) <= CALLS_PER_1000
     assert per_1000(len(calls.settled), JOBS) <= CALLS_PER_1000
     assert calls.by_name.total() - len(calls.claimed) - len(calls.settled) <= CHORES_MAX
+
+
+# The memory store answers before a job could end, so that there is no reason to reach ahead.
+@pytest.mark.parametrize("durable", [name for name in BACKENDS if name in DURABLE])
+async def test_one_slot_takes_few_calls_too(durable: str, tmp_path: Path) -> None:
+    """A single slot is through with all it has before the next claim is sent; claims grow wide all the same, after a narrow beginning."""
+    async with Scene(url_of(durable, tmp_path)) as scene:
+        await scene.fill()
+        scene.calls.reset()
+        await scene.drain(concurrency=1)
+        claimed = scene.calls.claimed
+    print(f"{durable}: {len(claimed)} claims {claimed}")
+    assert sum(claimed) == JOBS
+    assert per_1000(len(claimed), JOBS) <= 5 * CALLS_PER_1000
 
 
 async def test_a_retry_storm_takes_few_calls(backend: str, tmp_path: Path) -> None:

@@ -119,7 +119,7 @@ class RowKind(NamedTuple):
 
 
 SUCCESS_KINDS: tuple[EventKind, ...] = ("COMPLETED", "LOCK_RELEASE")
-Row = tuple[Any, ...]  # its name, when, job, queue, task, worker, fence, attempt; of a success also how long it ran
+Row = tuple[Any, ...]  # its name, when, job, queue, task; of one that was claimed also worker, fence, attempt; how long a success ran
 
 
 def success_row(change: Change, verdict: Verdict) -> Row | None:
@@ -151,6 +151,11 @@ def success_events(
     )
 
 
+def enqueue_event(at_us: int, job_id: str, queue: str, task: str) -> tuple[Event]:
+    """The event of one job that was stored."""
+    return (Event(kind="ENQUEUED", at_us=at_us, job_id=job_id, queue=queue, task=task),)
+
+
 def claim_event(at_us: int, job_id: str, queue: str, task: str, worker: str, fence: int, attempt: int) -> tuple[Event]:
     """The event of one job that was claimed."""
     return (Event(kind="CLAIM_SUCCESS", at_us=at_us, job_id=job_id, queue=queue, task=task, worker=worker, fence=fence, attempt=attempt),)
@@ -162,6 +167,7 @@ def start_event(at_us: int, job_id: str, queue: str, task: str, worker: str, fen
 
 
 ROW_KINDS: dict[str, RowKind] = {
+    "enqueued": RowKind(("ENQUEUED",), enqueue_event),
     "claimed": RowKind(("CLAIM_SUCCESS",), claim_event),
     "started": RowKind(("PROCESSING",), start_event),
     "succeeded": RowKind(SUCCESS_KINDS, success_events),

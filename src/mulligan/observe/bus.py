@@ -28,7 +28,7 @@ class EventBus:
 
     A subscriber that raises is logged and kept: what watches the queue must never stop it.
 
-    The events of jobs that simply start and succeed are most of all events, and mostly nobody listens to them. They are published as rows
+    The events of jobs that are stored, start and succeed are most of all events, and mostly nobody listens. They are published as rows
     (`publish_rows`): counted, kept in the ring as they are, and made into events when somebody looks. If somebody listens, they are
     made at once, and nothing is different.
     """

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("mulligan.fetcher")
 AHEAD_CLAIMS = 4  # reach so many lengths of a claim ahead: half of it is under way in one claim while the other half is worked on
-SMOOTHING = 0.3  # weight of the newest claim in the running average of its length
+SMOOTHING = 0.3  # weight of the newest claim in the running averages of its length, and of the round it ends
+ROUND_MAX_S = 1.0  # as which a longer round counts: after an idle hour the pace is soon known again
 AGAIN_S = 0.02  # pause before the next claim when one found nothing although something is due
 GATHER_DOUBLINGS = 4  # of that pause, while tokens gather and others take them
 WAKE_EARLY_S = 0.0005  # a timer may fire a little early; asking again costs less than sleeping a whole poll
@@ -79,6 +80,8 @@ class Fetcher:
         self._claim_s = 0.0  # running average of a claim's length
         self._answered_s = 0.0  # when the last claim was answered, on the loop's clock
         self._ended_before = 0  # outcomes there were then
+        self._round_s = 0.0  # running average of the time from one answer to the next
+        self._ended = 0.0  # and of the jobs that ended in it
         self._ahead = 0
         self._asks: Sequence[Ask] = ()  # of the last claim
         self._rounds = Rounds()
@@ -186,16 +189,19 @@ class Fetcher:
         return claimed
 
     def _pace(self, began_s: float, now_s: float, *, full: bool) -> None:
-        """Sets how far the next claim may reach beyond the free slots: by what has ended since the claim before was answered, since few
-        slots may be through with all they have before the next claim is sent, and none of it would end while that one is under way."""
-        took_s, round_s, ended = now_s - began_s, now_s - self._answered_s, self._executor.accepted - self._ended_before
+        """Sets how far the next claim may reach beyond the free slots: by how many jobs have ended in the last rounds, from the answer of
+        one claim to that of the next. What ends while a claim is under way would not do: few slots may be through with all they have
+        before it is sent. Nor would one round: slots that were filled together end together, and then nothing ends for a while."""
+        took_s, round_s, ended = now_s - began_s, min(ROUND_MAX_S, now_s - self._answered_s), self._executor.accepted - self._ended_before
         self._answered_s, self._ended_before = now_s, self._executor.accepted
         self._claim_s = took_s if self._claim_s == 0 else self._claim_s + SMOOTHING * (took_s - self._claim_s)
+        self._round_s += SMOOTHING * (round_s - self._round_s)
+        self._ended += SMOOTHING * (ended - self._ended)
         if not full or ended == 0 or took_s <= 0:
             # Nothing more is due, or jobs outlast a claim: no reason to hold jobs that cannot start.
             self._ahead = self._ahead // 2 if full else 0
             return
-        self._ahead = min(self._settings.ahead, int(AHEAD_CLAIMS * ended / round_s * self._claim_s))
+        self._ahead = min(self._settings.ahead, int(AHEAD_CLAIMS * self._ended / self._round_s * self._claim_s))
 
     async def _start(self, claimed: Claimed) -> None:
         jobs = self._planner.interleave(claimed.jobs, claimed.held_back)
