@@ -12,6 +12,7 @@ import pytest
 from mulligan.core.contract import Near, Store
 from mulligan.core.job import LANES, Job
 from mulligan.stores import open_store
+from mulligan.stores.network.inserts import OFTEN
 from tests.builders import LEASE_S, ask, done, fresh_id, new_job, retry, us
 from tests.conftest import BACKENDS, url_of
 from tests.guards.counted_wire import CountedWire
@@ -140,7 +141,8 @@ async def test_single_enqueues_at_the_same_time_go_together(networked: str, wire
     async def all_together() -> None:
         await asyncio.gather(*(enqueue() for _ in range(100)))
 
-    await all_together()  # the first time a second connection is made, for the hints
+    for _ in range(OFTEN):  # each connection has to prepare its statements, and the last one that is made is this loop's own
+        await all_together()
     _, cost = await measured(wire, all_together)
     print(f"{networked}, a hundred single inserts: {cost}")
     assert cost.trips <= 5 * COSTS[networked].insert  # two inserts, and hints

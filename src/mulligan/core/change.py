@@ -116,7 +116,8 @@ def check_writable(change: Change) -> None:
     """Raises StoreRejected for a change with a text that not every store can keep. Every store calls it before it settles."""
     if change.result_json is not None:
         _check_text(change.result_json, PAYLOAD_BYTES_MAX, "result", change)
-    for error in (change.error, change.record.error if change.record else None):
+    recorded = change.record.error if change.record else None
+    for error in (change.error, None if recorded is change.error else recorded):
         if error is not None:
             _check_text(error.message, 2 * MESSAGE_CHARS_MAX, "error message", change)
             _check_text(error.traceback or "", 2 * TRACEBACK_CHARS_MAX, "traceback", change)

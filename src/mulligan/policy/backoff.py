@@ -147,7 +147,8 @@ class Constant(Formula, frozen=True):
     def measure(self, n: int) -> Measured:
         """The wait after the n-th failure in seconds, and its formula in words."""
         checked_n(n)
-        return self.start, f"constant {span(self.start)}"
+        delay = self.start
+        return delay, f"constant {span(delay)}"
 
     @property
     def ceiling(self) -> float:

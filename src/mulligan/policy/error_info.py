@@ -87,11 +87,11 @@ def _message(error: BaseException) -> str:
 
 def _code(error: BaseException) -> str | None:
     try:
-        code = error.code  # type: ignore[attr-defined]
+        code = getattr(error, "code", None)
         if isinstance(code, bool) or not isinstance(code, (str, int)):
             return None
         return storable_text(str(code), CODE_CHARS_MAX)
-    except (Exception, SystemExit):  # noqa: BLE001 - most errors have no code, and a property may raise anything
+    except (Exception, SystemExit):  # noqa: BLE001 - a property may raise anything
         return None
 
 

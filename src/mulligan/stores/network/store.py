@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
@@ -19,10 +18,11 @@ from mulligan.core.clock import Clock, system_rng
 from mulligan.core.contract import Inserted, Near
 from mulligan.core.errors import BadSetting, IllegalMove, MulliganError, StoreError, StoreUnavailable
 from mulligan.core.job import NewJob
-from mulligan.stores.gather import GATHER_MAX, Gatherer
+from mulligan.stores.gather import GATHER_MAX
 from mulligan.stores.listener import LocalListener
 from mulligan.stores.network.hints import Hints
 from mulligan.stores.network.home import Home
+from mulligan.stores.network.inserts import Direct, LoopInserts
 
 T = TypeVar("T")
 OPENING_TIMES = 3  # so many deadlines long may opening take: it may have to migrate, or to wait for another that does
@@ -49,7 +49,7 @@ class NetworkStore(ABC):
         self._session: _Session | None = None
         self._ending: Future[None] | None = None  # while a close is under way
         self._left_behind: list[object] = []  # of the process this one was forked from; kept so that nothing closes them here
-        self._gatherers: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Gatherer] = weakref.WeakKeyDictionary()
+        self._inserts: dict[asyncio.AbstractEventLoop, LoopInserts] = {}
 
     # -- What a store of a kind says ----------------------------------------------------------------------------------
 
@@ -125,8 +125,9 @@ class NetworkStore(ABC):
     def _notice_fork(self) -> None:
         """What the parent opened stays the parent's: it is kept here, untouched, and forgotten."""
         if self._session is not None and not self._session.home.is_of_this_process:
-            self._left_behind += [self._session, *self._abandon()]
+            self._left_behind += [self._session, self._inserts, *self._abandon()]
             self._session = self._ending = None
+            self._inserts = {}
 
     async def _end(self, session: _Session) -> None:
         with self._door:
@@ -136,6 +137,7 @@ class NetworkStore(ABC):
             ending = self._ending = Future()
             ending.set_running_or_notify_cancel()  # else one who waits for it and is cancelled would cancel it for all
         try:
+            await self._close_inserts()
             await session.home.run(lambda: self._let_go(session))
             await asyncio.get_running_loop().run_in_executor(None, session.home.shutdown)
         finally:
@@ -217,7 +219,7 @@ class NetworkStore(ABC):
         self._opened()
         if not jobs:
             return []
-        return await (self._insert_now(jobs) if len(jobs) >= GATHER_MAX else self._gatherer().insert(jobs))
+        return await (self._insert_now(jobs) if len(jobs) >= GATHER_MAX else self._loop_inserts().insert(jobs))
 
     async def _insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         session = self._opened()
@@ -231,13 +233,37 @@ class NetworkStore(ABC):
         session.hints.hint()
         return answers
 
-    def _gatherer(self) -> Gatherer:
+    async def _insert_here(self, begin: Callable[[], Coroutine[Any, Any, list[Inserted]]]) -> list[Inserted]:
+        """An insert over a connection of the running loop."""
+        answers = await self._call_here(begin)
+        self.announce()
+        return answers
+
+    def _direct(self) -> Direct | None:
+        """Nothing, unless a store says otherwise: all inserts go through its thread."""
+        return None
+
+    def _loop_inserts(self) -> LoopInserts:
         loop = asyncio.get_running_loop()
         with self._door:
-            gatherer = self._gatherers.get(loop)
-            if gatherer is None:
-                gatherer = self._gatherers[loop] = Gatherer(self._insert_now)
-            return gatherer
+            inserts = self._inserts.get(loop)
+            if inserts is None:
+                for ended in [one for one in self._inserts if one.is_closed()]:
+                    del self._inserts[ended]
+                inserts = self._inserts[loop] = LoopInserts(self._insert_now, self._direct)
+            return inserts
+
+    async def _close_inserts(self) -> None:
+        """Lets go of the connections that belong to callers' loops."""
+        with self._door:
+            found, self._inserts = self._inserts, {}
+        for loop, inserts in found.items():
+            if loop is asyncio.get_running_loop():
+                await inserts.close()
+            elif loop.is_running():
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(END_S):
+                        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(inserts.close(), loop))
 
     def listen(self) -> LocalListener:
         """A new ear for wake-ups; close it when done."""

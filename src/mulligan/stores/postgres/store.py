@@ -35,6 +35,7 @@ from mulligan.core.limits import Level
 from mulligan.core.receipt import Receipt, check_receipt
 from mulligan.core.ring import Stretches
 from mulligan.core.schedule import Schedule, Tick
+from mulligan.stores.network.inserts import Direct
 from mulligan.stores.network.store import NetworkStore
 from mulligan.stores.postgres import (
     careful,
@@ -128,6 +129,16 @@ class PostgresStore(NetworkStore):
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await insert.insert(self._db, jobs)
+
+    def _direct(self) -> Direct | None:
+        if self._clock is not None or self._db.pooled:
+            return None
+        database = Database(self._target._replace(connections=1), None)
+        return Direct(
+            insert=lambda jobs: self._insert_here(lambda: insert.insert(database, jobs)),
+            close=database.pool.close,
+            takes=lambda jobs: not insert.is_repetitive(jobs),
+        )
 
     def insert_in(self, connection: Any, jobs: Sequence[NewJob]) -> Any:
         """Stores new jobs in the caller's own open transaction on the same database: they exist if and when the caller commits.

@@ -31,7 +31,8 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Losses:
-    """The highest beat seen of one server, and the losses found. Touched by the home loop only."""
+    """The highest beat seen of one server, and the losses found. Told by every loop that writes: what they say at the same moment may
+    be told twice, or known a moment later."""
 
     def __init__(self, where: str) -> None:
         self._where = where

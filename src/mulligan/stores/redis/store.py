@@ -38,6 +38,7 @@ from mulligan.core.job import Job, NewJob, Status
 from mulligan.core.limits import Level
 from mulligan.core.receipt import Receipt, check_receipt
 from mulligan.core.schedule import Schedule, Tick
+from mulligan.stores.network.inserts import Direct
 from mulligan.stores.network.store import NetworkStore
 from mulligan.stores.redis import (
     claim,
@@ -93,11 +94,11 @@ class RedisStore(NetworkStore):
         finally:
             await client.aclose()
 
-    def _client(self) -> driver.Redis:
+    def _client(self, connections: int | None = None) -> driver.Redis:
         try:
             pool = driver.BlockingConnectionPool.from_url(
                 self._address.driver_url,
-                max_connections=self._address.connections + 1,  # one hears the hints
+                max_connections=connections or self._address.connections + 1,  # one hears the hints
                 timeout=None,  # the deadline of the call counts
                 socket_connect_timeout=self._timeout_s,
                 socket_timeout=None,
@@ -136,9 +137,16 @@ class RedisStore(NetworkStore):
         async with self._spreading:
             if self._server is not None:
                 await self._server.client.publish(self._channel, b"")
+        await asyncio.sleep(wake.SPACING_S)
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await insert.insert(self._db, jobs)
+
+    def _direct(self) -> Direct | None:
+        if self._clock is not None:
+            return None
+        server = Server(self._client(connections=1), self._address.app, None, self._losses)
+        return Direct(insert=lambda jobs: self._insert_here(lambda: insert.insert(server, jobs)), close=server.client.aclose)
 
     @property
     def _channel(self) -> str:

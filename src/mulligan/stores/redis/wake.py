@@ -8,6 +8,7 @@ from collections.abc import Callable
 import redis.asyncio as driver
 from redis.asyncio.client import PubSub
 
+SPACING_S = 0.002  # between two hints of one process; those that come meanwhile go as one. The process hears its own, too
 SILENCE_S = 5.0  # after so long without a word the server is asked whether it lives
 
 
