@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +13,7 @@ from benchmarks.claimers.report import as_markdown, as_text, uneven, wrong
 from benchmarks.claimers.scaleup import figures as worker_figures
 from benchmarks.growth.sites import STORES
 
-ROOT = Path(__file__).parents[2]
+from tests.growth.command import found_by
 
 
 def record(claims: list[tuple[float, float, int]], ids: str, **fields: Any) -> dict[str, Any]:
@@ -25,11 +23,7 @@ def record(claims: list[tuple[float, float, int]], ids: str, **fields: Any) -> d
 
 def run(file: Path, *options: str) -> dict[str, Any]:
     """A short run; what it found."""
-    command = [sys.executable, "-m", "benchmarks.claimers", "--rounds", "1", "--out", str(file), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
-    found: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    return found
+    return found_by("claimers", file, "--rounds", "1", *options)
 
 
 @pytest.mark.timeout(150)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,8 @@ from benchmarks.growth.sites import STORES, Sites
 
 from mulligan.stores import open_store
 from tests.builders import new_job
+from tests.growth.command import found_by
 
-ROOT = Path(__file__).parents[2]
 FOUND = {
     "grow": ["done"],
     "stores": {
@@ -36,11 +33,7 @@ FOUND = {
 
 def run(file: Path, *options: str) -> dict[str, Any]:
     """A short run; what it found."""
-    command = [sys.executable, "-m", "benchmarks.growth", "--out", str(file), *options]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=120)
-    assert done.returncode == 0, done.stdout[-2_000:] + done.stderr[-2_000:]
-    found: dict[str, Any] = json.loads(file.read_text("utf-8"))
-    return found
+    return found_by("growth", file, *options)
 
 
 @pytest.mark.timeout(150)

@@ -8,6 +8,7 @@ from typing import Any
 import adapter
 import jobs
 import psycopg
+from counted import counter
 from oban import Oban, worker
 from oban.schema import install_sql
 
@@ -91,14 +92,7 @@ class ObanPeer:
 
     async def left(self, url: str) -> Callable[[], Awaitable[int]]:
         """Completed jobs are kept, and do not count."""
-        connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
-
-        async def count() -> int:
-            row = await (await connection.execute(LEFT)).fetchone()
-            assert row is not None
-            return int(row[0])
-
-        return count
+        return await counter(url, LEFT)
 
     async def work(self, url: str) -> None:
         """One process."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import adapter
 import jobs
-import psycopg
+from counted import counter
 from procrastinate import App, JobContext, PsycopgConnector, RetryStrategy
 
 CONCURRENCY = 20
@@ -70,14 +70,7 @@ class ProcrastinatePeer:
 
     async def left(self, url: str) -> Callable[[], Awaitable[int]]:
         """Everything that has not succeeded."""
-        connection = await psycopg.AsyncConnection.connect(url, autocommit=True)
-
-        async def count() -> int:
-            row = await (await connection.execute(LEFT)).fetchone()
-            assert row is not None
-            return int(row[0])
-
-        return count
+        return await counter(url, LEFT)
 
     async def work(self, url: str) -> None:
         """Its worker, which ends by itself on SIGTERM."""
