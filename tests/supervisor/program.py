@@ -16,6 +16,9 @@ from typing import Any
 
 from mulligan import Constant, Context, Job, Mulligan, RetryPolicy
 from mulligan.core.errors import StoreUnavailable
+from mulligan.stores.mongo.store import MongoStore
+from mulligan.stores.postgres.near import PostgresNear
+from mulligan.stores.redis.store import RedisStore
 from mulligan.stores.sqlite.store import SQLiteStore
 from mulligan.worker import supervisor
 from mulligan.worker.child_link import ChildLink
@@ -58,7 +61,8 @@ if SLOW_S in os.environ:  # a store behind a network: what it has done is known 
 
         return answered
 
-    SQLiteStore.claim = late(SQLiteStore.claim)  # type: ignore[method-assign]
+    for side in (SQLiteStore, PostgresNear, MongoStore, RedisStore):
+        side.claim = late(side.claim)  # type: ignore[attr-defined]
     Conditions.beat = late(Conditions.beat)  # type: ignore[method-assign]
 
 if BLIND in os.environ:  # nobody can look for claims that were not heard

@@ -57,7 +57,7 @@ async def _is_signed_off(fleet: Fleet, pid: int) -> bool:
 async def test_jobs_that_had_not_started_are_not_charged(any_fleet: Fleet) -> None:
     """A child dies with jobs it had claimed ahead: those go back uncounted, in their lane, due at once."""
     fleet = any_fleet
-    fleet.environment[program.SLOW_S] = "0.05"  # a claim takes long enough that jobs are claimed ahead on the file, too
+    fleet.environment[program.SLOW_S] = "0.05"  # a claim takes long enough that jobs are claimed ahead
     gate = fleet.folder / "gate"
     jobs = [await fleet.enqueue("slow", 0.002) for _ in range(100)]
     last = await fleet.enqueue("dies", "kill", str(gate))
