@@ -61,6 +61,12 @@ def died_at_the_start(solo_parent: int) -> Story:
     return again(told.kill(SOLO).crash())
 
 
+def stored_by_a_repeat(told: Story) -> Story:
+    """The wire breaks during an insert, which the store repeats by itself: the answer has the time of the repeat."""
+    outage(told.note("ENQ_TRY", PRODUCER, job="a"), 0.1, how="reset").idle(OTHER)
+    return told.note("ENQ_OK", PRODUCER, job="a", sent=told.at, store=told.store_us, due=told.store_us + 50 * MS).run().row()
+
+
 def failed_twice_over(told: Story, seconds: float) -> Story:
     """A failure is written and its answer lost; another runs the job to its end; then the first one's repeat is refused."""
     told.settle(cause="failure", status="pending", answer="", settle_id="f")
@@ -83,6 +89,7 @@ def number_used_again(told: Story) -> Story:
 
 
 GOOD_TIMES = {
+    "stored by a repeat that was answered with a later time": lambda: stored_by_a_repeat(story()),
     "a number is used again": lambda: number_used_again(story()),
     "written before an outage, and its repeat refused": lambda: failed_twice_over(story().enqueue().claim().start().end(how="error"), 1),
     "taken over by one who died before it could say so": lambda: taken_in_silence(500 * MS),

@@ -11,6 +11,7 @@ from itertools import pairwise
 from mulligan.torture.findings import Findings
 from mulligan.torture.history import FOREVER, History, Hold, Life
 from mulligan.torture.ledger import Row
+from mulligan.torture.spans import Spans
 
 CLOCK_TOLERANCE_US = 50_000  # clocks are compared through calls, and the wall clock may be slewed between two of them
 JUST_US = 100_000  # so soon after a pause a process may do what it was about to do when it was stopped
@@ -19,6 +20,7 @@ SUCCESS = "done"
 
 def check_lives(history: History, rows: Mapping[str, Row], findings: Findings) -> None:
     """All checks of this module, job by job."""
+    outages = Spans((begin, end) for begin, end, _ in history.outages)
     for job, row in rows.items():
         if job not in history.lives or not history.lives[job].tries:
             findings.add("PHANTOM", job, f"stored as {row.status}, but nobody asked for it", "phantom")
@@ -32,7 +34,7 @@ def check_lives(history: History, rows: Mapping[str, Row], findings: Findings) -
         _rerun(job, life, history, findings)
         _overlap(job, life, history, findings)
         _fence(job, life, findings)
-        _early(job, life, findings)
+        _early(job, life, outages, findings)
         _effect(job, life, rows.get(job), findings)
 
 
@@ -135,8 +137,9 @@ def _fence(job: str, life: Life, findings: Findings) -> None:
             next_claim_at = min(next_claim_at, hold.claimed_at)
 
 
-def _early(job: str, life: Life, findings: Findings) -> None:
-    due = life.due
+def _early(job: str, life: Life, outages: Spans, findings: Findings) -> None:
+    # A store that was away during the call may have repeated the insert by itself; a repeat is answered with a later time.
+    due = 0 if outages.touch(life.tried_at, life.acknowledged_at) else life.due
     for fence in sorted(life.holds):
         hold = life.holds[fence]
         if hold.claimed_at and due and hold.claimed_store < due:
