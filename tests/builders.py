@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mulligan.core.change import Cause, Change, Dead, Grip, Guard, Held, Lapsed, next_fields
+from mulligan.core.change import Cause, Change, Dead, Grip, Guard, Held, Lapsed
 from mulligan.core.clock import SECOND_US, ManualClock
 from mulligan.core.contract import FIND_LIMIT_MAX, Ask, Claimed, Order, Query, Store, WorkerInfo
 from mulligan.core.events import Event
@@ -112,7 +112,7 @@ def change(job: Job, cause: Cause, status: Status, *, delay_s: float = 0, settle
         "lane": job.lane,
         "last_delay_us": job.last_delay_us,
         "worker": job.lease_owner or "",
-        **next_fields(job),
+        **{name: getattr(job, name) for name in ("attempts", "failures", "crashes", "snoozes", "releases", "generation")},
     }
     return Change(
         job_id=job.id,

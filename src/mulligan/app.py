@@ -87,7 +87,7 @@ class Mulligan:
         self.events.measure(self.metrics)
         log_writer, alarm = LogWriter(), RetryRateAlarm()
         self.events.subscribe(log_writer.on_event, log_writer.kinds, listens_to_rows=log_writer.listens_to_rows)
-        self.events.subscribe(alarm.on_event, alarm.kinds)
+        self.events.measure(alarm)
         self.use_store(default_url() if url is None else url)
         self.sync = SyncApp(self)
 

@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mulligan.core.change import next_fields
 from mulligan.core.clock import us_to_datetime
 from mulligan.core.codec import encode_payload
 from mulligan.core.job import LIVE, STATUSES, ErrorInfo, HistoryRecord, Job, Lane, Status
@@ -142,12 +141,6 @@ def test_history_and_error_times_are_moments() -> None:
     assert (bare.started_at, bare.ended_at, bare.delay) == (None, None, None)
     assert ErrorInfo(type="E", message="", at_us=3).at == us_to_datetime(3)
     assert ErrorInfo(type="E", message="").at is None
-
-
-def test_next_fields_are_the_counters() -> None:
-    """A change starts from the job's counters as they are."""
-    one = job(attempts=1, failures=2, crashes=3, snoozes=4, releases=5, generation=6)
-    assert next_fields(one) == {"attempts": 1, "failures": 2, "crashes": 3, "snoozes": 4, "releases": 5, "generation": 6}
 
 
 def test_values_are_frozen() -> None:

@@ -12,7 +12,7 @@ import msgspec
 
 from mulligan.core.codec import MESSAGE_CHARS_MAX, PAYLOAD_BYTES_MAX, TRACEBACK_CHARS_MAX
 from mulligan.core.errors import StoreRejected
-from mulligan.core.job import ErrorInfo, HistoryRecord, Job, Lane, Status
+from mulligan.core.job import ErrorInfo, HistoryRecord, Lane, Status
 
 Cause = Literal[
     "success",
@@ -98,18 +98,6 @@ class Grip(msgspec.Struct, frozen=True, gc=False):
 
     job_id: str
     fence: int
-
-
-def next_fields(job: Job) -> dict[str, int]:
-    """The counters of a job, as the starting point of a change."""
-    return {
-        "attempts": job.attempts,
-        "failures": job.failures,
-        "crashes": job.crashes,
-        "snoozes": job.snoozes,
-        "releases": job.releases,
-        "generation": job.generation,
-    }
 
 
 def check_writable(change: Change) -> None:

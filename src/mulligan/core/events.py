@@ -84,9 +84,9 @@ class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def events_of(change: Change, verdict: Verdict) -> list[Event]:
     """The events of one settled change, in their order; for a refused one, the lost lease."""
-    row = success_row(change, verdict)
+    row = row_of(change, verdict)
     if row is not None:
-        return list(success_events(*row[1:]))
+        return list(ROW_KINDS[row[0]].make(*row[1:]))
     guard = change.guard
     common: dict[str, Any] = {
         "at_us": verdict.at_us,
@@ -118,25 +118,51 @@ class RowKind(NamedTuple):
     make: Callable[..., Sequence[Event]]
 
 
-SUCCESS_KINDS: tuple[EventKind, ...] = ("COMPLETED", "LOCK_RELEASE")
-Row = tuple[Any, ...]  # its name, when, job, queue, task; of one that was claimed also worker, fence, attempt; how long a success ran
+# Its name, when, job, queue, task; of one that was claimed also worker, fence, attempt; of one that has ended how long it ran.
+Row = tuple[Any, ...]
+MESSAGE_CHARS_SHOWN = 200
+_RETRIED = frozenset({"failure", "timeout", "retry asked"})
 
 
-def success_row(change: Change, verdict: Verdict) -> Row | None:
-    """The row of a change that is a plain success; None for any other."""
+def row_of(change: Change, verdict: Verdict) -> Row | None:
+    """The row of a change that is a plain success, or a failure that is tried again; None for any other."""
     guard = change.guard
-    if change.cause != "success" or not verdict.applied or isinstance(guard, Dead):
+    if not verdict.applied or isinstance(guard, Dead):
+        return None
+    if change.cause == "success":
+        return (
+            "succeeded",
+            verdict.at_us,
+            change.job_id,
+            change.queue,
+            change.task,
+            change.worker,
+            guard.fence,
+            change.attempts,
+            change.ran_us,
+        )
+    error, record = change.error, change.record
+    if change.cause not in _RETRIED or verdict.status != "pending" or change.status != "pending" or error is None or record is None:
         return None
     return (
-        "succeeded",
+        "retried",
         verdict.at_us,
         change.job_id,
         change.queue,
         change.task,
         change.worker,
         guard.fence,
-        change.attempts,
+        record.attempt,
         change.ran_us,
+        change.cause,
+        error.type,
+        error.message[:MESSAGE_CHARS_SHOWN],
+        error.fingerprint,
+        change.why,
+        change.delay_us,
+        change.failures,
+        change.crashes,
+        verdict.run_at_us,
     )
 
 
@@ -166,12 +192,49 @@ def start_event(at_us: int, job_id: str, queue: str, task: str, worker: str, fen
     return (Event(kind="PROCESSING", at_us=at_us, job_id=job_id, queue=queue, task=task, worker=worker, fence=fence, attempt=attempt),)
 
 
+def restart_event(at_us: int, job_id: str, queue: str, task: str, worker: str, fence: int, attempt: int, due_us: int) -> tuple[Event]:
+    """The event of one job that starts again, after a failure or a requeue."""
+    detail = {"is_retry": True, "waited_s": max(0, at_us - due_us) / SECOND_US}
+    return (
+        Event(kind="PROCESSING", at_us=at_us, job_id=job_id, queue=queue, task=task, worker=worker, fence=fence, attempt=attempt,
+              detail=detail),
+    )  # fmt: skip
+
+
+def retry_events(
+    at_us: int, job_id: str, queue: str, task: str, worker: str, fence: int, attempt: int, ran_us: int,
+    cause: str, error: str, message: str, fingerprint: str | None, why: str,
+    delay_us: int, failures: int, crashes: int, run_at_us: int | None,
+) -> tuple[Event, Event, Event]:  # fmt: skip
+    """The events of one failure that is tried again."""
+    failed = {"final": False, "cause": cause, "error": error, "message": message, "fingerprint": fingerprint, "why": why}
+    retry = {"delay_s": delay_us / SECOND_US, "failures": failures, "crashes": crashes, "run_at_us": run_at_us, "why": why}
+    about: dict[str, Any] = {"at_us": at_us, "job_id": job_id, "queue": queue, "task": task, "worker": worker, "fence": fence}
+    about |= {"attempt": attempt, "ran_us": ran_us}
+    return (
+        Event(kind="FAILED", detail=failed, **about),
+        Event(kind="RETRY_SCHEDULED", detail=retry, **about),
+        Event(kind="LOCK_RELEASE", **about),
+    )
+
+
 ROW_KINDS: dict[str, RowKind] = {
     "enqueued": RowKind(("ENQUEUED",), enqueue_event),
     "claimed": RowKind(("CLAIM_SUCCESS",), claim_event),
     "started": RowKind(("PROCESSING",), start_event),
-    "succeeded": RowKind(SUCCESS_KINDS, success_events),
+    "restarted": RowKind(("PROCESSING",), restart_event),
+    "succeeded": RowKind(("COMPLETED", "LOCK_RELEASE"), success_events),
+    "retried": RowKind(("FAILED", "RETRY_SCHEDULED", "LOCK_RELEASE"), retry_events),
 }
+
+
+def stored_events_of(change: Change, verdict: Verdict) -> list[Event]:
+    """The events of one settled change that the store's log keeps."""
+    return (
+        []
+        if change.cause == "success" and verdict.applied
+        else [event for event in events_of(change, verdict) if event.kind in STORED_KINDS]
+    )
 
 
 def _steps(change: Change, verdict: Verdict) -> list[tuple[EventKind, dict[str, Any]]]:
@@ -192,7 +255,7 @@ def _steps(change: Change, verdict: Verdict) -> list[tuple[EventKind, dict[str, 
         "final": change.status == "failed",
         "cause": change.cause,
         "error": "" if error is None else error.type,
-        "message": "" if error is None else error.message[:200],
+        "message": "" if error is None else error.message[:MESSAGE_CHARS_SHOWN],
         "fingerprint": None if error is None else error.fingerprint,
         **why,
     }

@@ -11,6 +11,7 @@ from mulligan.core.events import EVENT_KINDS, ROW_KINDS, Event, EventKind, Row, 
 
 RING_MAX = 10_000
 Subscriber = Callable[[Event], None]
+Ear = Callable[[str], bool]  # whether somebody would do anything now with the events of a row of that name
 log = logging.getLogger("mulligan.bus")
 
 
@@ -28,17 +29,17 @@ class EventBus:
 
     A subscriber that raises is logged and kept: what watches the queue must never stop it.
 
-    The events of jobs that are stored, start and succeed are most of all events, and mostly nobody listens. They are published as rows
-    (`publish_rows`): counted, kept in the ring as they are, and made into events when somebody looks. If somebody listens, they are
-    made at once, and nothing is different.
+    The events of jobs that are stored, start, succeed or are tried again are most of all events, and mostly nobody listens. They are
+    published as rows (`publish_rows`): counted, kept in the ring as they are, and made into events when somebody looks. If somebody
+    listens, they are made at once, and nothing is different.
     """
 
     def __init__(self, ring_max: int = RING_MAX, row_kinds: Mapping[str, RowKind] = ROW_KINDS) -> None:
         self._ring: deque[Event | Row] = deque(maxlen=ring_max)
         self._row_kinds = row_kinds
-        self._row_ears: dict[str, tuple[Callable[[], bool], ...]] = dict.fromkeys(row_kinds, ())  # of those who hear one of its kinds
+        self._row_ears: dict[str, tuple[Ear, ...]] = dict.fromkeys(row_kinds, ())  # of those who hear one of its kinds
         self._subscribers: dict[str, tuple[Subscriber, ...]] = dict.fromkeys(EVENT_KINDS, ())
-        self._ears: dict[str, tuple[Callable[[], bool], ...]] = dict.fromkeys(EVENT_KINDS, ())  # whether each listens to rows now
+        self._ears: dict[str, tuple[Ear, ...]] = dict.fromkeys(EVENT_KINDS, ())  # of each subscriber
         self._meters: dict[str, tuple[Meter, ...]] = dict.fromkeys(EVENT_KINDS, ())
 
     def publish(self, events: Iterable[Event]) -> None:
@@ -55,27 +56,28 @@ class EventBus:
 
     def publish_row(self, row: Row) -> None:
         """Publishes the events of one row (core/events)."""
-        for is_listening in self._row_ears[row[0]]:
-            if is_listening():
+        name = row[0]
+        for is_listening in self._row_ears[name]:
+            if is_listening(name):
                 self.publish(self._events_of(row))
                 return
         self._ring.append(row)
-        for kind in self._row_kinds[row[0]].kinds:
+        for kind in self._row_kinds[name].kinds:
             for meter in self._meters[kind]:
                 meter.on_rows(kind, (row,))
 
     def publish_rows(self, rows: Sequence[Row]) -> None:
-        """Publishes the events of rows that are all of one kind."""
-        if not rows:
+        """Publishes the events of rows, in their order."""
+        names = {row[0] for row in rows}
+        if any(is_listening(name) for name in names for is_listening in self._row_ears[name]):
+            self.publish([event for row in rows for event in self._events_of(row)])
             return
-        for is_listening in self._row_ears[rows[0][0]]:
-            if is_listening():
-                self.publish([event for row in rows for event in self._events_of(row)])
-                return
         self._ring.extend(rows)
-        for kind in self._row_kinds[rows[0][0]].kinds:
-            for meter in self._meters[kind]:
-                meter.on_rows(kind, rows)
+        for name in names:
+            alike = rows if len(names) == 1 else [row for row in rows if row[0] == name]
+            for kind in self._row_kinds[name].kinds:
+                for meter in self._meters[kind]:
+                    meter.on_rows(kind, alike)
 
     def measure(self, meter: Meter) -> None:
         """Adds a meter to the kinds it counts."""
@@ -83,22 +85,26 @@ class EventBus:
             self._meters[kind] = (*self._meters[kind], meter)
 
     def subscribe(
-        self, subscriber: Subscriber, kinds: Iterable[str] = EVENT_KINDS, *, listens_to_rows: Callable[[], bool] = lambda: True
+        self, subscriber: Subscriber, kinds: Iterable[str] = EVENT_KINDS, *, listens_to_rows: Ear = lambda _name: True
     ) -> Callable[[], None]:
         """Adds a subscriber, to all kinds or to some; the returned function removes it again.
 
-        `listens_to_rows` tells whether it would do anything now with an event of a job that simply starts or succeeds.
+        `listens_to_rows` tells whether it would do anything now with the events of such a row (core/events.ROW_KINDS).
         """
         wanted = tuple(kinds)
+
+        def ear(name: str) -> bool:  # of this subscription alone, so that it can be taken away without another's
+            return listens_to_rows(name)
+
         for kind in wanted:
             self._subscribers[kind] = (*self._subscribers[kind], subscriber)
-            self._ears[kind] = (*self._ears[kind], listens_to_rows)
+            self._ears[kind] = (*self._ears[kind], ear)
         self._find_row_ears()
 
         def unsubscribe() -> None:
             for kind in wanted:
                 self._subscribers[kind] = tuple(one for one in self._subscribers[kind] if one is not subscriber)
-                self._ears[kind] = tuple(one for one in self._ears[kind] if one is not listens_to_rows)
+                self._ears[kind] = tuple(one for one in self._ears[kind] if one is not ear)
             self._find_row_ears()
 
         return unsubscribe

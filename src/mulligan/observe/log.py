@@ -49,9 +49,9 @@ class LogWriter:
         """The events that have a line."""
         return tuple(self._writers)
 
-    def listens_to_rows(self) -> bool:
-        """The start of a fresh job has a line only where details are wanted."""
-        return log.isEnabledFor(logging.DEBUG)
+    def listens_to_rows(self, name: str) -> bool:
+        """The start of a retry has a line; a fresh one's, and a failure that is tried again, only where details are wanted."""
+        return log.isEnabledFor(logging.INFO if name == "restarted" else logging.DEBUG)
 
     def on_event(self, event: Event) -> None:
         """Writes the line of this event."""

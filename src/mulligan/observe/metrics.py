@@ -89,7 +89,7 @@ class Metrics:
         for queue, number in Counter([row[_QUEUE] for row in rows]).items():
             self.by_queue.setdefault(queue, Counter())[name] += number
         self.totals[name] += len(rows)
-        if kind == "COMPLETED":
+        if kind == "COMPLETED" or kind == "FAILED":  # such a row's failure is not final
             self.execution.observe_all([row[_RAN_US] / SECOND_US for row in rows])
 
     def on_event(self, event: Event) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, ClassVar, TypeVar
 
@@ -283,6 +284,19 @@ Backoff = Exponential | Linear | Polynomial | Constant | Delays | Custom
 KINDS: dict[str, type[Exponential | Linear | Polynomial | Constant | Delays]] = {
     shape.kind: shape for shape in (Exponential, Linear, Polynomial, Constant, Delays)
 }
+
+
+def measured(backoff: Backoff, n: int) -> tuple[float, str, float, float]:
+    """The wait after the n-th failure and how it came about; the backoff's start and its ceiling."""
+    if isinstance(backoff, Formula):
+        return _formula_measured(backoff, n)
+    return (*backoff.measure(n), backoff.start, backoff.ceiling)
+
+
+# A formula always gives the same answer, and a storm of failures asks for the same few. (typed: what is no integer is still refused)
+@lru_cache(maxsize=1_000, typed=True)
+def _formula_measured(formula: Exponential | Linear | Polynomial | Constant, n: int) -> tuple[float, str, float, float]:
+    return (*formula.measure(n), formula.start, formula.ceiling)
 
 
 def _capped(cap: float, how: str) -> Measured:

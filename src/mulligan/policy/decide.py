@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from mulligan.core.change import Cause, Change, Dead, Guard, Held, Lapsed, next_fields
+from mulligan.core.change import Cause, Change, Dead, Guard, Held, Lapsed
 from mulligan.core.clock import SECOND_US
 from mulligan.core.codec import MESSAGE_CHARS_MAX, storable_text
 from mulligan.core.contract import Signals
@@ -94,8 +94,8 @@ def decide(
     case = Case(job, policy.filled(), max(signals.now_us, job.read_at_us), rng, signals)
     fate = _FATES[type(outcome)](case, outcome)
     by = outcome.by or worker if isinstance(outcome, Requeued) else worker
-    change = _change(job, fate, _guard(job, outcome), settle_id, by, started_at_us)
-    return change if started_at_us is None else msgspec.structs.replace(change, ran_us=max(0, signals.now_us - started_at_us))
+    ran_us = 0 if started_at_us is None else max(0, signals.now_us - started_at_us)
+    return _change(job, fate, _guard(job, outcome), settle_id, by, started_at_us, ran_us)
 
 
 def success(job: Job, outcome: Succeeded, now_us: int, *, settle_id: str, worker: str = "", started_at_us: int | None = None) -> Change:
@@ -121,12 +121,13 @@ def success(job: Job, outcome: Succeeded, now_us: int, *, settle_id: str, worker
     )
 
 
-def _change(job: Job, fate: Fate, guard: Guard, settle_id: str, worker: str, started_at_us: int | None) -> Change:
+def _change(job: Job, fate: Fate, guard: Guard, settle_id: str, worker: str, started_at_us: int | None, ran_us: int) -> Change:
     """The full field set of the job's next state, and the record of how it came to it."""
-    counters = {**next_fields(job), **fate.counters}
+    counted = fate.counters.get
+    generation = counted("generation", job.generation)
     why = storable_text(fate.why, WHY_CHARS_MAX)
     record = HistoryRecord(
-        generation=counters["generation"],
+        generation=generation,
         fence=job.fence,
         attempt=0 if fate.cause == "requeue" else job.attempts,
         outcome=fate.cause,
@@ -145,18 +146,19 @@ def _change(job: Job, fate: Fate, guard: Guard, settle_id: str, worker: str, sta
         cause=fate.cause,
         status=fate.status,
         lane=job.lane if fate.lane is UNSET else fate.lane,
-        attempts=counters["attempts"],
-        failures=counters["failures"],
-        crashes=counters["crashes"],
-        snoozes=counters["snoozes"],
-        releases=counters["releases"],
-        generation=counters["generation"],
+        attempts=counted("attempts", job.attempts),
+        failures=counted("failures", job.failures),
+        crashes=counted("crashes", job.crashes),
+        snoozes=counted("snoozes", job.snoozes),
+        releases=counted("releases", job.releases),
+        generation=generation,
         delay_us=fate.delay_us,
         last_delay_us=job.last_delay_us if fate.last_delay_us is UNSET else fate.last_delay_us,
         error=job.last_error if fate.error is None or _is_free(fate) else fate.error,
         record=record,
         worker=worker,
         why=why,
+        ran_us=ran_us,
     )
 
 

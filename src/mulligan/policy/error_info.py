@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import lru_cache
-from types import TracebackType
+from types import CodeType, TracebackType
+from typing import NamedTuple
 
 from mulligan.core.codec import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX, storable_text
 from mulligan.core.errors import Cancel, Fail, Retry, Snooze
@@ -29,16 +30,31 @@ _SIGNALS = (Retry, Snooze, Fail, Cancel)
 Frame = tuple[str, str, str, int]  # module, function, file, line
 
 
+class Trace(NamedTuple):
+    """Where something was raised, in words."""
+
+    codes: tuple[CodeType, ...]  # of its frames; as long as they are kept, their ids are their own
+    text: str  # the frames in Python's own form; empty without any
+    places: list[str]  # the innermost ones, for the fingerprint
+
+
+# In a storm of failures the same ways through the code come again and again.
+_traces: dict[tuple[int, ...], Trace] = {}
+TRACES_MAX = 1_000
+TRACE_FRAMES_MAX = 50  # of one that is kept
+
+
 def describe(error: BaseException, at_us: int) -> ErrorInfo:
     """The error as the job keeps it."""
-    frames = _frames(error.__traceback__)
-    name = _type_name(error)
+    trace = _trace(error.__traceback__)
+    name = _type_name(type(error))
+    message = _message(error)
     return ErrorInfo(
         type=name,
-        message=storable_text(_message(error), MESSAGE_CHARS_MAX),
+        message=storable_text(message, MESSAGE_CHARS_MAX),
         code=_code(error),
-        traceback=_tail("".join(reversed(list(_links(error, frames))))) if frames else None,
-        fingerprint=fingerprint(name, [f"{module}:{function}" for module, function, _, _ in frames[-FINGERPRINT_FRAMES:]]),
+        traceback=_tail(_whole_traceback(error, trace.text + _summary(name, message))) if trace.text else None,
+        fingerprint=fingerprint(name, trace.places),
         at_us=at_us,
     )
 
@@ -70,8 +86,7 @@ def _digest(text: str) -> str:
     return blake2b(text.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
-def _type_name(error: BaseException) -> str:
-    kind = type(error)
+def _type_name(kind: type) -> str:
     if kind in _SIGNALS:
         return f"mulligan.{kind.__name__}"
     module = str(kind.__module__)
@@ -93,6 +108,38 @@ def _code(error: BaseException) -> str | None:
         return storable_text(str(code), CODE_CHARS_MAX)
     except (Exception, SystemExit):  # noqa: BLE001 - a property may raise anything
         return None
+
+
+def _trace(trace: TracebackType | None) -> Trace:
+    """The way of a traceback; put in words once, and then known by its code objects and the steps in them."""
+    steps: list[int] = []
+    step = trace
+    while step is not None:
+        steps.append(id(step.tb_frame.f_code))
+        steps.append(step.tb_lasti)
+        step = step.tb_next
+    key = tuple(steps)
+    known = _traces.get(key)
+    if known is None:
+        known = _read(trace)
+        if len(known.codes) <= TRACE_FRAMES_MAX:
+            if len(_traces) >= TRACES_MAX:
+                _traces.clear()
+            _traces[key] = known
+    return known
+
+
+def _read(trace: TracebackType | None) -> Trace:
+    frames = _frames(trace)
+    lines = ["Traceback (most recent call last):\n"] if frames else []
+    if len(frames) > FRAMES_MAX:
+        lines.append(f"  … {len(frames) - FRAMES_MAX:,} outer frames\n")
+    lines += [_place(file, line, function) for _, function, file, line in frames[-FRAMES_MAX:]]
+    codes = []
+    while trace is not None:
+        codes.append(trace.tb_frame.f_code)
+        trace = trace.tb_next
+    return Trace(tuple(codes), "".join(lines), [f"{module}:{function}" for module, function, _, _ in frames[-FINGERPRINT_FRAMES:]])
 
 
 def _frames(trace: TracebackType | None) -> list[Frame]:
@@ -117,10 +164,18 @@ def _tail(text: str) -> str:
     return storable_text(text, len(text))
 
 
-def _links(error: BaseException, frames: list[Frame]) -> Iterator[str]:
-    """The error and its causes in Python's own form, nearest first, at most CHAIN_MAX, each once; read backwards, a traceback."""
+def _whole_traceback(error: BaseException, text: str) -> str:
+    """The error and what led to it in Python's own form; `text` is its own part."""
+    if isinstance(error, BaseExceptionGroup):
+        text += _parts(error)
+    if error.__cause__ is None and error.__context__ is None:
+        return text
+    return "".join([*reversed(list(_links(error))), text])
+
+
+def _links(error: BaseException) -> Iterator[str]:
+    """The causes of an error in Python's own form, nearest first, at most CHAIN_MAX in all, each once; read backwards, a traceback."""
     seen = {id(error)}
-    yield _one_traceback(error, frames)
     while True:
         cause, context = error.__cause__, None if error.__suppress_context__ else error.__context__
         before = context if cause is None else cause
@@ -132,29 +187,23 @@ def _links(error: BaseException, frames: list[Frame]) -> Iterator[str]:
             return
         error = before
         seen.add(id(error))
-        yield _one_traceback(error, _frames(error.__traceback__))
+        yield _trace(error.__traceback__).text + _summary_of(error) + (_parts(error) if isinstance(error, BaseExceptionGroup) else "")
 
 
-def _one_traceback(error: BaseException, frames: list[Frame]) -> str:
-    lines = ["Traceback (most recent call last):\n"] if frames else []
-    if len(frames) > FRAMES_MAX:
-        lines.append(f"  … {len(frames) - FRAMES_MAX:,} outer frames\n")
-    for _, function, file, line in frames[-FRAMES_MAX:]:
-        lines.append(_place(file, line, function))
-    lines.append(_summary(error))
-    if isinstance(error, BaseExceptionGroup):
-        lines += [f"  - {_summary(part)}" for part in error.exceptions[:CHAIN_MAX]]
-    return "".join(lines)
+def _parts(group: BaseExceptionGroup[BaseException]) -> str:
+    return "".join(f"  - {_summary_of(part)}" for part in group.exceptions[:CHAIN_MAX])
 
 
-def _summary(error: BaseException) -> str:
-    message = _message(error)[:SUMMARY_CHARS_MAX]
-    return f"{_type_name(error)}: {message}\n" if message else f"{_type_name(error)}\n"
+def _summary_of(error: BaseException) -> str:
+    return _summary(_type_name(type(error)), _message(error))
 
 
-@lru_cache(maxsize=1_000)
+def _summary(name: str, message: str) -> str:
+    return f"{name}: {message[:SUMMARY_CHARS_MAX]}\n" if message else f"{name}\n"
+
+
 def _place(file: str, line: int, function: str) -> str:
-    """One frame in Python's own form. Kept, since in a storm of failures the same places come again and again."""
+    """One frame in Python's own form."""
     from linecache import getline
 
     source = getline(file, line).strip()[:SUMMARY_CHARS_MAX]

@@ -19,7 +19,7 @@ from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import Signals
 from mulligan.core.errors import BadPolicy
 from mulligan.policy.adaptive import Adaptive, checked_adaptive, grown, lifted
-from mulligan.policy.backoff import Backoff, Custom, Exponential
+from mulligan.policy.backoff import Backoff, Custom, Exponential, measured
 from mulligan.policy.checks import checked_count, checked_seconds, shown, span
 from mulligan.policy.explain import explain
 from mulligan.policy.freeze import Frozen, read_numbers, write_numbers
@@ -155,14 +155,14 @@ class ResolvedPolicy(RetryPolicy, frozen=True, kw_only=True):
 
     def choose(self, n: int, rng: Random, previous: float | None, signals: Signals = CALM) -> tuple[float, str]:
         """The delay after the n-th failure in seconds, and in words how it came about."""
-        backoff, jitter = self.backoff, parse_jitter(self.jitter)
-        raw, how = backoff.measure(n)
+        jitter = parse_jitter(self.jitter)
+        raw, how, start, ceiling = measured(self.backoff, n)
         factor, causes = self.congestion(signals)
         if causes:
-            wanted, raw = raw * factor, grown(raw, factor, backoff.ceiling)
+            wanted, raw = raw * factor, grown(raw, factor, ceiling)
             how = f"{how}, {causes}" + (f", capped at {span(raw)}" if wanted > raw else f" = {span(raw)}")
-            previous = lifted(previous, backoff.start, factor, backoff.ceiling)
-        delay = jitter.apply(raw, backoff.start, backoff.ceiling, previous, self.clamp, rng)
+            previous = lifted(previous, start, factor, ceiling)
+        delay = jitter.apply(raw, start, ceiling, previous, self.clamp, rng)
         chosen = "" if jitter.kind == "none" else f", {jitter} jitter chose {span(delay)}"
         return delay, f"{how}{chosen}" + (f"; {self.note}" if self.note else "")
 

@@ -31,7 +31,7 @@ from mulligan.core.contract import (
     WorkerInfo,
 )
 from mulligan.core.errors import IllegalMove
-from mulligan.core.events import STORED_KINDS, Event, EventKind, events_of
+from mulligan.core.events import Event, EventKind, stored_events_of
 from mulligan.core.job import Job, NewJob, Status, first_row
 from mulligan.core.limits import Level
 from mulligan.core.receipt import Receipt, check_receipt
@@ -183,9 +183,8 @@ class MemoryStore:
             row = settled(row, change, now_us)
             self._put(row)
         verdict = verdict_on(row, change, now_us, refusal)
-        for event in events_of(change, verdict):
-            if event.kind in STORED_KINDS:
-                self._events.append(event)
+        for event in stored_events_of(change, verdict):
+            self._events.append(event)
         return verdict
 
     # -- Jobs: sweeping, cancelling, reading, removing ----------------------------------------------------------------

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from mulligan.core.change import Change, Verdict
 from mulligan.core.contract import Near
 from mulligan.core.errors import StoreError
-from mulligan.core.events import events_of, success_row
+from mulligan.core.events import events_of, row_of
 from mulligan.observe.bus import EventBus
 from mulligan.worker.health import StoreHealth
 from mulligan.worker.run import Run
@@ -159,7 +159,7 @@ class Committer:
         rows = []
         for (change, run), verdict in zip(batch, verdicts, strict=True):
             self._settled(run, change, verdict)
-            row = success_row(change, verdict)
+            row = row_of(change, verdict)
             if row is not None:
                 rows.append(row)
         if len(rows) == len(batch):

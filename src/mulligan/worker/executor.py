@@ -21,7 +21,6 @@ from mulligan.core.change import Change, Verdict
 from mulligan.core.clock import SECOND_US
 from mulligan.core.codec import encode_result
 from mulligan.core.errors import BadPayload, Fail, JobSignal
-from mulligan.core.events import Event
 from mulligan.core.job import Job
 from mulligan.core.outcome import CancelObeyed, Expired, Outcome, Raised, Released, Succeeded, Unstorable
 from mulligan.observe.bus import EventBus
@@ -276,10 +275,7 @@ class Executor:
         if self._performer.needs_context(task):
             run.context = Context(job, self._state, None if job.timeout_us is None else now_us + job.timeout_us, self._performer.book)
         if job.lane == "retry":
-            detail = {"is_retry": True, "waited_s": max(0, now_us - job.due_us) / SECOND_US}
-            event = Event(kind="PROCESSING", at_us=now_us, job_id=job.id, queue=job.queue, task=job.task, worker=self._worker,
-                          fence=job.fence, attempt=job.attempts, detail=detail)  # fmt: skip
-            self._bus.publish((event,))
+            self._bus.publish_row(("restarted", now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts, job.due_us))
         else:
             self._bus.publish_row(("started", now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts))
         if job.timeout_us is not None:

@@ -60,7 +60,7 @@ class Sensors:
         """What the policy may know when it decides about this job. If it adapts, what it looks at is measured from now on."""
         if policy is not None and policy.adaptive:
             self.adapts = True
-        over = self._over_budget(job, now_us)
+        over = self._over_budget(job, now_us) if self._levels else None
         pulse = self._pulses.get(job.queue)
         age_us = 0 if pulse is None or pulse.oldest_us is None else max(0, now_us - pulse.oldest_us)
         return Signals(

@@ -16,7 +16,7 @@ import asyncpg
 import msgspec
 
 from mulligan.core.change import Change, Dead, Held, Lapsed, Verdict
-from mulligan.core.events import EVENT_LOG_MAX, STORED_KINDS, Event, events_of
+from mulligan.core.events import EVENT_LOG_MAX, Event, stored_events_of
 from mulligan.core.job import HISTORY_MAX, LIVE, Status
 from mulligan.stores.postgres.database import Database, Transaction
 from mulligan.stores.postgres.rows import RECORD, to_json
@@ -164,7 +164,7 @@ class _Batch:
         if state is not None and not refusal:
             await self._take(state, change)
         verdict = self._verdict(state, change, refusal)
-        self._events += [event for event in events_of(change, verdict) if event.kind in STORED_KINDS]
+        self._events += stored_events_of(change, verdict)
         return verdict
 
     def _refusal(self, state: _State | None, change: Change) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from mulligan.core.change import Change, Dead, Held, Verdict
-from mulligan.core.events import STORED_KINDS, events_of
+from mulligan.core.events import stored_events_of
 from mulligan.core.job import Status
 from mulligan.stores.redis.layout import blob, counts_of, encode, extra_blob, run_of
 from mulligan.stores.redis.server import Server
@@ -103,7 +103,7 @@ def _events(change: Change, status: Status | None) -> list[str]:
     if change.cause == "success" and status is not None:
         return []  # kept by no log
     verdict = Verdict(job_id=change.job_id, applied=status is not None, status=status)
-    return [_event_encode(event).decode() for event in events_of(change, verdict) if event.kind in STORED_KINDS]
+    return [_event_encode(event).decode() for event in stored_events_of(change, verdict)]
 
 
 def _verdict(change: Change, exception: Sequence[Any] | None, now_us: int) -> Verdict:

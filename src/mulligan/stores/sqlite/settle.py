@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from mulligan.core.change import Change, Dead, Held, Lapsed, Verdict
-from mulligan.core.events import STORED_KINDS, Event, events_of
+from mulligan.core.events import Event, stored_events_of
 from mulligan.core.job import HISTORY_MAX, Status
 from mulligan.stores.sqlite.bulk import ROWS, Params
 from mulligan.stores.sqlite.eventlog import append_events
@@ -148,7 +148,7 @@ class _Batch:
         if state is not None and not refusal:
             self._take(state, change)
         verdict = self._verdict(state, change, refusal)
-        self._events += [event for event in events_of(change, verdict) if event.kind in STORED_KINDS]
+        self._events += stored_events_of(change, verdict)
         return verdict
 
     def _refusal(self, state: _State | None, change: Change) -> str:
