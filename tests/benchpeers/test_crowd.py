@@ -113,3 +113,13 @@ def test_the_crowd_of_node_is_the_same(per_s: str) -> None:
     assert told["timed"] == COUNT - told["callers"]
     assert len(told["sent_ns"]) == COUNT
     assert all(told["sent_ns"])
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is there where the peers that need it are measured")
+def test_a_long_answer_of_node_arrives_whole(tmp_path: Path) -> None:
+    """Longer than a pipe holds at a time; the adapter does not end before it is read."""
+    peer = tmp_path / "peer.js"
+    peer.write_text(f'require("{Path(ADAPTERS) / "adapter.js"}").main({{ sender: async () => ({{ one: async () => {{}} }}) }});', "utf-8")
+    asked = ["node", str(peer), "enqueue", "--how", "crowd", "--told", "1", "--count", str(20 * COUNT)]
+    told = json.loads(subprocess.run(asked, capture_output=True, check=True, timeout=50).stdout)
+    assert len(told["sent_ns"]) == 20 * COUNT

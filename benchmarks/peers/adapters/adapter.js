@@ -6,8 +6,9 @@ const { crowded } = require("./crowd.js");
 
 const BULK = 1000;
 
+// Resolves when the line has been handed over. A long one is not after the call alone: a pipe takes 64 KiB at a time, and an exit cuts off the rest.
 function say(answer) {
-  process.stdout.write(JSON.stringify(answer) + "\n");
+  return new Promise((resolve) => process.stdout.write(JSON.stringify(answer) + "\n", resolve));
 }
 
 const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -49,8 +50,8 @@ async function enqueue(peer, url, asked) {
 
 async function tellLeft(peer, url) {
   const count = await peer.left(url);
-  say({ ready: true });
-  for await (const _line of readline.createInterface({ input: process.stdin })) say({ left: await count() });
+  await say({ ready: true });
+  for await (const _line of readline.createInterface({ input: process.stdin })) await say({ left: await count() });
 }
 
 async function run(peer) {
@@ -73,14 +74,14 @@ async function run(peer) {
   const role = positionals[0];
   if (role === "prepare") {
     await peer.prepare(url);
-    say({ prepared: true });
+    await say({ prepared: true });
   } else if (role === "enqueue") {
-    say(await enqueue(peer, url, asked));
+    await say(await enqueue(peer, url, asked));
   } else if (role === "left") {
     await tellLeft(peer, url);
   } else {
     const stop = await peer.work(url);
-    say({ ready: true });
+    await say({ ready: true });
     await new Promise((resolve) => process.once("SIGTERM", resolve));
     await stop();
   }
