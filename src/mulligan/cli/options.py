@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import re
 import shlex
+import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from shutil import which
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -83,8 +84,32 @@ def masked(url: str) -> str:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs a command's coroutine to its end."""
-    return asyncio.run(work)
+    """Runs a command's coroutine to its end. Ctrl-C cancels it between two steps of the loop, and a second one interrupts whatever runs.
+
+    Left to itself, Python cancels it in the middle of any step; one that has just found a future undone then fails to set it.
+    """
+    is_told = False
+
+    async def main() -> T:
+        loop, this = asyncio.get_running_loop(), asyncio.current_task()
+        assert this is not None
+
+        def interrupt() -> None:
+            nonlocal is_told
+            is_told = True
+            loop.remove_signal_handler(signal.SIGINT)
+            this.cancel()
+
+        with suppress(RuntimeError, ValueError):  # beside the main thread there are no signals
+            loop.add_signal_handler(signal.SIGINT, interrupt)
+        return await work
+
+    try:
+        return asyncio.run(main())
+    except asyncio.CancelledError:
+        if is_told:
+            raise KeyboardInterrupt from None
+        raise
 
 
 @asynccontextmanager
