@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mulligan import Constant, Queue, Rate, RetryFirst, RetryPolicy, Separate
+from mulligan import Constant, Context, Queue, Rate, RetryFirst, RetryPolicy, Separate
 from mulligan.core.ring import VISITS_MAX
 from tests.faults import FaultyStore
+from tests.seeds.scenes import make_retries
 from tests.virtual import Stage, play
 
 
@@ -274,3 +275,37 @@ def test_a_slot_held_through_a_backoff_does_not_count_as_running(backend: str, t
         assert all(later - earlier >= 0.99 for earlier, later in pairwise(inside))
 
     play(backend, tmp_path, scene)
+
+
+# -- A lane with slots of its own ----------------------------------------------------------------------------------------
+
+
+class LateSettles(FaultyStore):
+    """A store that takes its time over every outcome."""
+
+    async def settle(self, changes: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await self._inner.settle(changes)
+
+
+@pytest.mark.parametrize("settings", [{"claim": Separate(retry_concurrency=1)}, {"claim": RetryFirst(), "max_inflight_retries": 1}])
+def test_the_slot_of_a_retry_is_kept_for_the_next_one(settings: dict[str, Any], tmp_path: Path) -> None:
+    """Until the outcome of a retry is written, the store lets no other one start; its slot is not given to fresh work meanwhile."""
+
+    async def scene(stage: Stage) -> None:
+        started: list[str] = []
+
+        async def work(ctx: Context) -> None:
+            started.append(ctx.job.lane)
+            await asyncio.sleep(1)
+
+        made = stage.app.task(queue="q")(work)
+        await make_retries(stage.app, made, 3)
+        await stage.app.enqueue_many([made.job() for _ in range(4)])
+        stage.app.queues(Queue("q", **settings))
+        stage.app.store = LateSettles(stage.app.store)  # type: ignore[assignment]
+        async with stage.worker(concurrency=1) as worker:
+            await worker.drain()
+        assert started == ["retry"] * 3 + ["fresh"] * 4
+
+    play("memory", tmp_path, scene)

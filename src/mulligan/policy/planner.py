@@ -27,7 +27,7 @@ from random import Random
 from mulligan.core.contract import Ask, Claimed
 from mulligan.core.errors import BadSetting
 from mulligan.core.job import LANES, PRIORITIES, Job, Lane
-from mulligan.core.limits import TOKEN, Limit
+from mulligan.core.limits import TOKEN, Limit, Slots
 from mulligan.policy.lanes import Fifo, FreshFirst, RetryFirst, Separate, Weighted
 from mulligan.policy.queues import Queue
 
@@ -72,6 +72,7 @@ class QueuePlan:
         self.queue = queue
         self._retries = _retry_account(queue, rng)
         self._limits = queue.limits
+        self.has_capped_lane = any(isinstance(limit, Slots) and limit.lane is not None for limit in self._limits)
         self._after: dict[tuple[Lane | None, int], str] = {}
         self.is_over_budget = False
         self._by_shares = isinstance(queue.claim, Weighted)  # whether the last asks kept the share of retries
@@ -194,6 +195,11 @@ class LanePlanner:
         """Serves a queue by other settings from now on."""
         if self._plans[queue.name].queue != queue:
             self._plans[queue.name] = QueuePlan(queue, self._rng)
+
+    @property
+    def has_capped_lane(self) -> bool:
+        """Whether a lane of one of its queues has a number of slots that it must not exceed."""
+        return any(plan.has_capped_lane for plan in self._plans.values())
 
     def asks(self, total: int) -> list[Ask]:
         """The asks for `total` free slots; their guarantees add up to it."""

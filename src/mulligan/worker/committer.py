@@ -51,7 +51,7 @@ class Committer:
         self._written = written
         self._unstorable = unstorable
         self._buffer: deque[Pair] = deque()
-        self._writing = False
+        self._writing = 0  # outcomes of the batch that is under way
         self._task: asyncio.Task[None] | None = None
         self._wake: asyncio.Future[None] | None = None
         self._room: deque[asyncio.Future[None]] = deque()
@@ -61,6 +61,11 @@ class Committer:
     def ending(self) -> bool:
         """Whether its loop has been cancelled or has ended: nothing more will be written."""
         return self._task is not None and (self._task.done() or self._task.cancelling() > 0)
+
+    @property
+    def unwritten(self) -> int:
+        """Outcomes that were accepted and have no verdict yet: in the store their jobs still run."""
+        return len(self._buffer) + self._writing
 
     def offer(self, change: Change, run: Run) -> bool:
         """Accepts the change if there is room."""
@@ -94,11 +99,11 @@ class Committer:
                 await self._wake
             batch = self._next_batch()
             self._make_room(len(batch))
-            self._writing = True
+            self._writing = len(batch)
             try:
                 await self._write(batch)
             finally:
-                self._writing = False
+                self._writing = 0
                 if not self._buffer:
                     self._tell_idle()
 

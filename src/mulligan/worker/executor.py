@@ -107,6 +107,11 @@ class Executor:
         """Free slots that no claimed job waits for."""
         return self._concurrency - self.busy - len(self._ready)
 
+    @property
+    def written_room(self) -> int:
+        """Free slots of which the store knows, too, that they are free."""
+        return self.room - self.committer.unwritten
+
     def accept(self, jobs: Sequence[Job], held_until_s: float = float("inf")) -> None:
         """Takes claimed jobs, in the order in which they shall start; until when their leases hold at least, on the loop's clock."""
         self._loop_time = loop_time()

@@ -145,9 +145,11 @@ class Fetcher:
     def _wanted(self) -> int:
         if not self._conditions.is_informed:
             return 0
-        executor = self._executor
-        wanted = executor.room + self._ahead
-        if executor.room > 0 or wanted > self._ahead // 2:
+        # Beside a lane with slots of its own, a slot counts as free when its outcome is written. The store gives the lane's place back only
+        # then: a claim before that would give the slot to the other lane, and the lane's next job would find none.
+        room = self._executor.written_room if self._planner.has_capped_lane else self._executor.room
+        wanted = room + self._ahead
+        if room > 0 or wanted > self._ahead // 2:
             return wanted
         return 0
 
