@@ -43,14 +43,15 @@ def check(report: dict[str, Any], restarts: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "size", [pytest.param({"jobs": 300, "kills": 6, "pauses": 2, "restarts": 2}, marks=short), pytest.param(FULL, marks=full)]
+    "size", [pytest.param({"jobs": 300, "kills": 6, "pauses": 2, "restarts": 2, "cuts": 4}, marks=short), pytest.param(FULL, marks=full)]
 )
 def test_a_server_that_crashes_takes_nothing_along(server: Server, tmp_path: Path, size: dict[str, int]) -> None:
-    """Stopped as a crash would, and started again, between kills and pauses (faults 48, 58)."""
+    """Stopped as a crash would, and started again, between kills, pauses and cut connections (faults 48, 58, 64)."""
     with Restarter(server, tmp_path) as restarter:
         report = Torture(place(server.url), tmp_path).run(restart_command=restarter.command, **size)
         assert restarter.restarts == size["restarts"]
     check(report, size["restarts"])
+    assert report["cuts"] == report["faults"].get("reset", 0) == size.get("cuts", 0)
     assert report["done_share"] >= (0.999 if size is FULL else 0.9)
     assert size is not FULL or report["stale_refused"] > 0  # jobs that outlived their leases tried to write
 

@@ -79,6 +79,9 @@ def _is_ours(pid: int) -> bool:
         (["--store", "nonsense://x"], "not a store URL"),
         (["--store", "redis://localhost", "--restarts", "1"], "--restart-command"),
         (["--restart-command", "true"], "--restart-command"),
+        (["--cuts", "1"], "--cuts"),
+        (["--store", "rediss://localhost", "--cuts", "1"], "one server"),
+        (["--store", "postgresql://one,two/jobs", "--cuts", "1"], "one server"),
         (["--ledger", "."], "--ledger"),
     ],
 )

@@ -41,6 +41,7 @@ SHOWN = {
     "--pauses", type=click.IntRange(0, 1_000_000), default=20, show_default=True, help="Processes stopped for longer than a lease."
 )
 @click.option("--restarts", type=click.IntRange(0, 10_000), default=0, show_default=True, help="Outages of the store.")
+@click.option("--cuts", type=click.IntRange(0, 1_000_000), default=0, show_default=True, help="All connections to the store are reset.")
 @click.option("--restart-command", metavar="CMD", help="Restarts the store. On SQLite a foreign process locks the file instead.")
 @click.option("--restart-seconds", type=click.FloatRange(0.1, 3_600), default=30.0, show_default=True, help="How long it locks the file.")
 @click.option("--workers", type=click.IntRange(2, 64), default=2, show_default=True, help="Supervisors.")
@@ -97,6 +98,12 @@ def _check(plan: Plan, store: str | None) -> None:
     is_file = store is None or kind_of(store) == "sqlite"
     if plan.restarts and not is_file and not plan.restart_command:
         raise click.UsageError("--restarts needs --restart-command CMD on a store behind a network")
+    if plan.cuts:
+        if is_file:
+            raise click.UsageError("--cuts is for a store behind a network; a file has no connections to cut")
+        from mulligan.stores import address_of
+
+        address_of(store or "")
     if plan.restart_command and is_file:
         raise click.UsageError("--restart-command is for a store behind a network; a SQLite file is locked instead")
 
@@ -149,7 +156,7 @@ async def _tortured(plan: Plan, store: str | None, folder: Path) -> dict[str, An
 def _show(report: dict[str, Any], plan: Plan) -> None:
     from mulligan.cli.output import say, table
 
-    faults = f"{report['kills']} kills, {report['pauses']} pauses, {report['restarts']} outages"
+    faults = f"{report['kills']} kills, {report['pauses']} pauses, {report['restarts']} outages, {report['cuts']} cuts"
     say(f"{report['store']}: {report['jobs']} jobs stored, {report['unknown']} unknown; {faults}; seed {plan.seed}")
     say(f"{report['done']} done ({report['done_share']:.3%}), {report['failed']} failed, {report['cancelled']} cancelled")
     rows = [[name, report[name], _bound(report, name), words] for name, words in SHOWN.items()]

@@ -7,6 +7,7 @@ from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit, urlunsplit
 
 from mulligan.core.clock import Clock
 from mulligan.core.contract import Store
@@ -28,6 +29,7 @@ _SERVERS = {
     "redis": ("redis", "redis", "redis"),
     "rediss": ("redis", "redis", "redis"),
 }
+_PORTS = {"postgresql": 5432, "postgres": 5432, "mongodb": 27017, "redis": 6379}  # of schemes whose servers are reached without TLS
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
@@ -68,6 +70,30 @@ def is_shared(url: str) -> bool:
     """Whether other processes can see what is in the store. Opens nothing."""
     open_store(url)
     return url != "memory://"
+
+
+def address_of(url: str) -> tuple[str, int]:
+    """Host and port of the one server a URL names; BadSetting where it names none, or several. Opens nothing."""
+    open_store(url)
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+    if host is None or "," in host or _scheme(url) not in _PORTS:
+        raise BadSetting(f"{redacted(url)} does not name one server by host and port, without TLS")
+    return host, port or _PORTS[_scheme(url)]
+
+
+def at_address(url: str, host: str, port: int) -> str:
+    """The URL of the same store, reached by another address of its one server."""
+    parts = urlsplit(url)
+    login = parts.netloc.rpartition("@")
+    changed = parts._replace(netloc=f"{login[0]}{login[1]}{host}:{port}")
+    if _scheme(url) == "mongodb":  # else the driver asks the server for the addresses of its set, and goes there
+        options = [option for option in parts.query.split("&") if option and not option.startswith(("replicaSet=", "directConnection="))]
+        changed = changed._replace(query="&".join([*options, "directConnection=true"]))
+    return urlunsplit(changed)
 
 
 async def pending_migrations(url: str) -> list[Migration]:

@@ -15,7 +15,7 @@ import msgspec
 from mulligan.app import Mulligan
 from mulligan.core.errors import IllegalMove, StoreError, StoreUnavailable
 from mulligan.core.job import Job
-from mulligan.stores import file_of, is_shared
+from mulligan.stores import address_of, at_address, file_of, is_shared
 from mulligan.torture.crew import Crew
 from mulligan.torture.ledger import Ledger, Row
 from mulligan.torture.nemesis import Nemesis, Stuck
@@ -23,6 +23,8 @@ from mulligan.torture.plan import MAX_CRASHES, MAX_RETRIES, POLL_S, Plan
 from mulligan.torture.producing import Producers
 from mulligan.torture.tail import Tail
 from mulligan.torture.tasks import LEDGER_FILE
+from mulligan.torture.wires import HOST as WIRES_HOST
+from mulligan.torture.wires import Wires
 
 STATE_FILE = "state.jsonl"
 QUIET_S = 60.0  # so long may nothing end before a run is taken for stuck
@@ -44,21 +46,24 @@ async def torture(plan: Plan, url: str, folder: Path, step: Callable[[int], None
     }
     ledger.note("RUN", settings=settings)
     tail = Tail(folder / LEDGER_FILE)
-    crew = Crew(plan, url, folder, tail)
-    producers = Producers(plan, crew, tail)
-    nemesis = Nemesis(plan, crew, producers, tail, ledger, None if file is None else file.resolve())
     app = Mulligan(url)
-    try:
-        await _patiently(app.open)  # makes its tables once, before many do so at the same time
-        problem = await _played(plan, crew, producers, nemesis, tail, app, step)
-        ledger.note("STOP")
-        await crew.finish()
-        await _patiently(lambda: _written_down(app, folder / STATE_FILE))
-    finally:
-        await app.close()
-        await crew.clear()
-        tail.close()
-        ledger.close()
+    async with contextlib.AsyncExitStack() as stack:
+        wires = await stack.enter_async_context(Wires(address_of(url))) if plan.cuts else None
+        crew = Crew(plan, url if wires is None else at_address(url, WIRES_HOST, wires.port), folder, tail)
+        producers = Producers(plan, crew, tail)
+        nemesis = Nemesis(plan, crew, producers, tail, ledger, None if file is None else file.resolve())
+        nemesis.wires = wires
+        try:
+            await _patiently(app.open)  # makes its tables once, before many do so at the same time
+            problem = await _played(plan, crew, producers, nemesis, tail, app, step)
+            ledger.note("STOP")
+            await crew.finish()
+            await _patiently(lambda: _written_down(app, folder / STATE_FILE))
+        finally:
+            await app.close()
+            await crew.clear()
+            tail.close()
+            ledger.close()
     report = await judged(folder, plan.slack_s)
     return {**report, **nemesis.counts, **({"stuck": problem} if problem else {})}
 

@@ -15,6 +15,7 @@ from mulligan.torture.ledger import Ledger, mono_us
 from mulligan.torture.plan import Plan
 from mulligan.torture.producing import Producers
 from mulligan.torture.tail import Tail
+from mulligan.torture.wires import Wires
 
 PAUSE_LEASES = (1.1, 1.5)  # how long a pause lasts, in leases
 GAP_S = (0.0, 0.3)  # before each fault: a moment that nothing has chosen
@@ -32,6 +33,8 @@ class Stuck(Exception):
 class Nemesis:
     """`run` plays all faults of a plan."""
 
+    wires: Wires | None = None  # set where there are any to cut
+
     def __init__(self, plan: Plan, crew: Crew, producers: Producers, tail: Tail, ledger: Ledger, file: Path | None) -> None:
         self._plan = plan
         self._crew = crew
@@ -42,16 +45,16 @@ class Nemesis:
         self._rng = random.Random(plan.seed)
         self._pausing: set[asyncio.Task[None]] = set()
         self.done = 0
-        self.counts = {"kills": 0, "pauses": 0, "restarts": 0}
+        self.counts = {"kills": 0, "pauses": 0, "restarts": 0, "cuts": 0}
 
     def faults(self) -> list[str]:
-        """What it will do, in order: kills of children, of whole workers and of producers, pauses, and outages of the store."""
+        """What it will do, in order: kills of children, of whole workers and of producers, pauses, cut wires, and outages of the store."""
         plan = self._plan
         kills = ["kill child"] * plan.kills
         kills[: plan.kills // 10] = ["kill worker"] * (plan.kills // 10)
         kills[plan.kills // 10 : plan.kills // 10 + plan.kills // 20] = ["kill producer"] * (plan.kills // 20)
         pauses = [("pause worker", "pause parent", "pause worker", "pause child")[number % 4] for number in range(plan.pauses)]
-        faults = kills + pauses
+        faults = kills + pauses + ["cut"] * plan.cuts
         self._rng.shuffle(faults)
         for number in range(plan.restarts):  # spread evenly, never at the very end
             faults.insert((number * 2 + 1) * len(faults) // (plan.restarts * 2), "restart")
@@ -66,6 +69,8 @@ class Nemesis:
             await self._until(partial(self._has_ended, behind))
             if fault == "restart":
                 await self._restart()
+            elif fault == "cut":
+                await self._cut()
             elif fault == "kill producer":
                 await self._kill_producer()
             elif fault.startswith("kill"):
@@ -185,6 +190,15 @@ class Nemesis:
             await self._lock()
         self._ledger.note("NEMESIS", step="stop", how="restart")
         self.counts["restarts"] += 1
+
+    async def _cut(self) -> None:
+        """Every connection to the store breaks, whatever is on its way there or back."""
+        assert self.wires is not None
+        await self._victim()
+        self._ledger.note("NEMESIS", step="start", how="reset")
+        self.wires.cut()
+        self._ledger.note("NEMESIS", step="stop", how="reset")
+        self.counts["cuts"] += 1
 
     async def _lock(self) -> None:
         """A foreign program holds the file's lock. The outage begins when it has it, not while it waits for it."""

@@ -26,6 +26,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kills: int = 40
     pauses: int = 20
     restarts: int = 0
+    cuts: int = 0  # times at which all connections to the store are reset
     workers: int = 2
     processes: int = 2
     lease_s: float = 2.0
