@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,6 +27,7 @@ class Bench:
     def program(self, *arguments: str, expect: int = 0) -> Program:
         """The adapter in one of its roles."""
         variables = {"BENCH_URL": self.place.url, "BENCH_RECORDS": str(self.records), "BENCH_EXPECT": str(expect)}
+        variables["BENCH_TUNED"] = json.dumps({one.name: one.used for one in self.peer.tuned})
         return Program([*self._environment.command, *arguments], {**self._environment.variables, **variables}, self.place.folder)
 
     def prepare(self) -> None:

@@ -10,6 +10,14 @@ Role = Literal["ours", "watched", "peer", "limit", "naive"]
 ONLY_OURS = frozenset({"pair"})
 
 
+class Tuned(NamedTuple):
+    """A number among a peer's settings: what it is measured with, and what a sweep tries in its place."""
+
+    name: str
+    used: int
+    others: tuple[int, ...]
+
+
 class Peer(NamedTuple):
     """One contender."""
 
@@ -27,6 +35,7 @@ class Peer(NamedTuple):
     from_source: tuple[str, ...] = ()  # packages without a wheel, which have to be built
     role: Role = "peer"
     only: frozenset[str] = frozenset()  # the measures it takes part in, where that is not all
+    tuned: tuple[Tuned, ...] = ()
     is_durable: bool = True  # what it has enqueued is as safe as what mulligan has enqueued on the same store
 
     @property
@@ -80,6 +89,10 @@ _ALL = (
         "the delay after a failure is e^attempts seconds, and shorter only by a second write that reschedules the job",
         share=3,
         waits_after_failure=True,
+        tuned=(
+            Tuned("concurrency", 24, (10, 50, 100)),
+            Tuned("local_queue", 500, (200, 1_000)),
+        ),
     ),
     Peer(
         "pgqueuer",
@@ -88,6 +101,7 @@ _ALL = (
         "pgqueuer",
         "asyncpg, batches of 100, uvloop, autovacuum tuned by its own command",
         "jobs that ended but are not yet logged run again after a kill, a batch at a time",
+        tuned=(Tuned("batch", 100, (50, 200, 500)),),
     ),
     Peer(
         "procrastinate",
@@ -98,6 +112,7 @@ _ALL = (
         "a killed worker's jobs stay in the state doing until a task of one's own finds and retries them; a retry waits for the next poll",
         share=0.15,
         waits_after_failure=True,
+        tuned=(Tuned("concurrency", 20, (10, 50, 100)),),
     ),
     Peer(
         "oban",
@@ -110,6 +125,7 @@ _ALL = (
         waits_after_failure=True,
         python=(3, 12),
         from_source=("erlpack",),
+        tuned=(Tuned("concurrency", 100, (20, 50, 200)),),
     ),
     _ours("redis", share=3),
     _limit("redis", "redis-py with hiredis, batches of 500, one Lua call each; a batch is settled while the next is claimed", share=3),
@@ -121,6 +137,7 @@ _ALL = (
         "ioredis, 100 jobs at once, completed jobs removed",
         "a job that stalls twice is failed; stalled jobs are looked for every 30 seconds",
         share=2,
+        tuned=(Tuned("concurrency", 100, (25, 50, 200, 500)),),
     ),
     Peer(
         "dramatiq",
@@ -131,6 +148,7 @@ _ALL = (
         "no bulk enqueue; a killed worker's messages come back after its heartbeat has been missing for a minute, by chance",
         share=0.3,
         has_bulk=False,
+        tuned=(Tuned("threads", 8, (4, 16, 32)),),
     ),
     Peer(
         "taskiq",
@@ -142,6 +160,7 @@ _ALL = (
         share=0.5,
         variant="list",
         has_bulk=False,
+        tuned=(Tuned("tasks", 1_000, (100, 300)),),
     ),
     Peer(
         "taskiq-stream",
@@ -153,6 +172,7 @@ _ALL = (
         share=0.5,
         variant="stream",
         has_bulk=False,
+        tuned=(Tuned("tasks", 1_000, (100, 300)),),
     ),
     Peer(
         "saq",
@@ -163,6 +183,7 @@ _ALL = (
         "a killed worker's jobs come back by a sweep once a minute, after their time-out; no bulk enqueue",
         share=0.3,
         has_bulk=False,
+        tuned=(Tuned("concurrency", 50, (10, 20, 100)),),
     ),
     Peer(
         "huey-redis",
@@ -174,6 +195,7 @@ _ALL = (
         share=0.3,
         variant="redis",
         has_bulk=False,
+        tuned=(Tuned("threads", 8, (2, 4, 16)),),
     ),
     Peer(
         "celery",
@@ -185,6 +207,7 @@ _ALL = (
         share=0.1,
         variant="early",
         has_bulk=False,
+        tuned=(Tuned("threads", 10, (4, 20, 50)),),
     ),
     Peer(
         "celery-late",
@@ -196,6 +219,7 @@ _ALL = (
         share=0.1,
         variant="late",
         has_bulk=False,
+        tuned=(Tuned("threads", 10, (4, 20, 50)),),
     ),
     Peer(
         "rq",
@@ -220,6 +244,7 @@ _ALL = (
         variant="sqlite",
         has_bulk=False,
         is_durable=False,
+        tuned=(Tuned("threads", 1, (2, 4)),),
     ),
     Peer(
         "huey-fsync",
@@ -232,6 +257,7 @@ _ALL = (
         variant="sqlite-fsync",
         has_bulk=False,
         only=frozenset({"enqueue", "crowd", "drain"}),
+        tuned=(Tuned("threads", 1, (2, 4)),),
     ),
     _ours("mongo", ", majority and journal"),
     _limit("mongo", "pymongo's async client, majority and journal, batches of 500; a batch is settled while the next is claimed"),

@@ -19,7 +19,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "pee
 import adapter
 import jobs
 
-TAKEN_AT_ONCE = 64  # so that a kill in the middle of 200 jobs is in the middle of a batch
 DONE, WAITING, TAKEN = 0, 1, 2
 
 
@@ -57,6 +56,9 @@ class SmallQueue:
     def work(self, url: str) -> None:
         if adapter.variant() == "crashes":
             raise ZeroDivisionError("it never worked")
+        batch = adapter.tuned("batch")
+        if batch < 1:
+            raise ValueError(f"a batch of {batch}")
         store = opened(url)
         if adapter.variant() == "returns":
             store.execute("UPDATE jobs SET state = ? WHERE state = ?", (WAITING, TAKEN))
@@ -64,9 +66,7 @@ class SmallQueue:
         if adapter.variant() != "silent":
             adapter.ready()
         while True:
-            rows = store.execute(
-                "SELECT rowid, kind, number, attempt FROM jobs WHERE state = ? LIMIT ?", (WAITING, TAKEN_AT_ONCE)
-            ).fetchall()
+            rows = store.execute("SELECT rowid, kind, number, attempt FROM jobs WHERE state = ? LIMIT ?", (WAITING, batch)).fetchall()
             state = DONE if adapter.variant() == "deletes" else TAKEN
             store.executemany("UPDATE jobs SET state = ? WHERE rowid = ?", [(state, row[0]) for row in rows])
             outcomes = []

@@ -8,12 +8,13 @@ from benchmarks.peers.environments import Environment, environment
 from benchmarks.peers.measures import measured
 from benchmarks.peers.places import Place
 from benchmarks.peers.programs import PeerFailed
-from benchmarks.peers.roster import PEERS, Peer
+from benchmarks.peers.roster import PEERS, Peer, Tuned
 from benchmarks.peers.work import Work
 
 from tests.servers import fresh_url
 
 SMALL = Path(__file__).with_name("small_queue.py")
+BATCH = Tuned("batch", 64, ())  # so that a kill in the middle of 200 jobs is in the middle of a batch
 WORK = Work(
     jobs=200, singles=50, crowd=300, storm=100, pickups=5, mortals=200, burns=50,
     loaded_s=0.3, idle_s=0.1, answer_s=20, drain_s=40, back_s=4,
@@ -22,7 +23,7 @@ WORK = Work(
 
 def small_figures(measure: str, tmp_path: Path, variant: str, work: Work = WORK) -> dict[str, float]:
     """What the runner finds out about the small queue."""
-    peer = Peer("small", "sqlite", SMALL.name, None, "", "", has_bulk=False)
+    peer = Peer("small", "sqlite", SMALL.name, None, "", "", has_bulk=False, tuned=(BATCH,))
     command = [sys.executable, str(SMALL), "--variant", variant]
     return measured(peer, Environment(command, {}), Place(f"sqlite:///{tmp_path / 'jobs.db'}", tmp_path, None), work, measure)
 

@@ -87,6 +87,9 @@ async function run(peer) {
   }
 }
 
+// A number of this peer's settings, as the roster has it or a sweep tries it.
+exports.tuned = (name) => JSON.parse(process.env.BENCH_TUNED)[name];
+
 exports.main = (peer) =>
   run(peer).then(
     () => process.exit(0),

@@ -5,7 +5,8 @@
     adapter.py worker                                 {"ready": true}, then works until SIGTERM; --processes N only for mulligan
     adapter.py left                                   for each line it reads: {"left": n}, the jobs the store does not hold as finished
 
-The address of the store is in BENCH_URL, the file for the records of the jobs in BENCH_RECORDS.
+The address of the store is in BENCH_URL, the file for the records of the jobs in BENCH_RECORDS, the numbers of its settings in
+BENCH_TUNED.
 """
 
 from __future__ import annotations
@@ -60,6 +61,11 @@ def variant() -> str:
 def asked_for(option: str) -> str:
     """The value of an option of the command line that only one adapter knows, or that it wants to know early; empty without it."""
     return sys.argv[sys.argv.index(option) + 1] if option in sys.argv else ""
+
+
+def tuned(name: str) -> int:
+    """A number of this peer's settings, as the roster has it or a sweep tries it."""
+    return int(json.loads(os.environ["BENCH_TUNED"])[name])
 
 
 def say(**answer: Any) -> None:

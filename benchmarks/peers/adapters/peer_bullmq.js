@@ -1,11 +1,11 @@
 // BullMQ on Redis with ioredis, its usual driver. Completed jobs are removed, as its guide advises for a queue that is only worked off.
 "use strict";
 const { Queue, Worker } = require("bullmq");
-const { main } = require("./adapter.js");
+const { main, tuned } = require("./adapter.js");
 const jobs = require("./jobs.js");
 
 const QUEUE = "bench";
-const CONCURRENCY = 100;
+const CONCURRENCY = tuned("concurrency");
 const LEFT = ["wait", "active", "delayed", "prioritized", "waiting-children", "paused", "failed"];
 
 // Workers wait for jobs on a connection that must never give up.

@@ -10,7 +10,7 @@ import jobs
 import redis
 from celery import Celery, signals
 
-THREADS = 10
+THREADS = adapter.tuned("threads")
 QUIET = ("--loglevel=CRITICAL", "--without-gossip", "--without-mingle", "--without-heartbeat")
 
 

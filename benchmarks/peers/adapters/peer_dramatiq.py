@@ -73,7 +73,7 @@ class DramatiqPeer:
     def work(self, url: str) -> None:
         """Its worker, in this process."""
         adapter.end_on_sigterm()
-        dramatiq.Worker(make_broker(url), worker_threads=8).start()
+        dramatiq.Worker(make_broker(url), worker_threads=adapter.tuned("threads")).start()
         adapter.ready()
         threading.Event().wait()
 

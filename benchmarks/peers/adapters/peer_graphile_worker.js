@@ -3,12 +3,12 @@
 // second write); the runner leaves the pauses in which nothing is due out of the storm.
 "use strict";
 const { Logger, makeWorkerUtils, run } = require("graphile-worker");
-const { main } = require("./adapter.js");
+const { main, tuned } = require("./adapter.js");
 const jobs = require("./jobs.js");
 
 const quiet = new Logger(() => () => {});
-const CONCURRENCY = 24;
-const LOCAL_QUEUE = 500;
+const CONCURRENCY = tuned("concurrency");
+const LOCAL_QUEUE = tuned("local_queue");
 
 const preset = {
   worker: {

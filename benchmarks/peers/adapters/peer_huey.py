@@ -11,7 +11,6 @@ import jobs
 from huey import RedisHuey, SqliteHuey
 from huey.consumer import Consumer
 
-THREADS = {"sqlite": 1, "sqlite-fsync": 1, "redis": 8}
 BUSY_S = 60  # how long a write waits for others: a hundred threads that enqueue have to wait for each other
 
 
@@ -71,7 +70,7 @@ class HueyPeer:
     def work(self, url: str) -> None:
         """Its consumer, in this process."""
         huey, _ = make_huey(url)
-        Consumer(huey, workers=THREADS[adapter.variant()]).start()
+        Consumer(huey, workers=adapter.tuned("threads")).start()
         adapter.end_on_sigterm()
         adapter.ready()
         threading.Event().wait()

@@ -13,7 +13,7 @@ from oban import Oban, worker
 from oban.schema import install_sql
 
 QUEUE = "default"
-CONCURRENCY = 100
+CONCURRENCY = adapter.tuned("concurrency")
 LEFT = "SELECT count(*) FROM oban_jobs WHERE state NOT IN ('completed', 'cancelled')"
 OPTIONS: dict[str, Any] = {"queue": QUEUE, "max_attempts": jobs.ATTEMPTS}
 

@@ -14,7 +14,7 @@ from pgqueuer.db import AsyncpgPoolDriver
 from pgqueuer.errors import RetryRequested
 from pgqueuer.models import Job
 
-BATCH = 100
+BATCH = adapter.tuned("batch")
 
 
 class Sender:

@@ -11,7 +11,7 @@ import jobs
 from counted import counter
 from procrastinate import App, JobContext, PsycopgConnector, RetryStrategy
 
-CONCURRENCY = 20
+CONCURRENCY = adapter.tuned("concurrency")
 LEFT = "SELECT count(*) FROM procrastinate_jobs WHERE status <> 'succeeded'"
 
 

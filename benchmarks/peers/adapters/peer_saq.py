@@ -10,7 +10,7 @@ import adapter
 import jobs
 from saq import Queue, Worker
 
-CONCURRENCY = 50
+CONCURRENCY = adapter.tuned("concurrency")
 
 
 async def noop(_context: Any, *, number: int) -> None:

@@ -14,7 +14,7 @@ from taskiq.receiver import Receiver
 from taskiq_redis import ListQueueBroker, RedisStreamBroker
 
 QUEUE = "taskiq"  # of the list, the stream and its group
-MAX_ASYNC_TASKS = 1_000
+MAX_ASYNC_TASKS = adapter.tuned("tasks")
 CONNECTIONS = 200
 
 
