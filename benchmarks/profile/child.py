@@ -17,19 +17,25 @@ from typing import Any
 
 from benchmarks.profile.sampler import Sampler
 
-from mulligan import Context, Event, Mulligan
+from mulligan import Constant, Context, Event, Mulligan, RetryPolicy
 
 URL_VARIABLE = "MULLIGAN_PROFILE_URL"
 QUEUE = "profile"
+ATTEMPTS = {"noop": 1, "storm": 3}  # of a job of each task
 
 
-def make_app(url: str, *, observed: bool = False) -> tuple[Mulligan, Any]:
-    """The app both sides share, and its task. Observed: every event is made and heard, and a middleware stands around every handler."""
+def make_app(url: str, *, observed: bool = False) -> tuple[Mulligan, dict[str, Any]]:
+    """The app both sides share, and its tasks. Observed: every event is made and heard, and a middleware stands around every handler."""
     app = Mulligan(url)
 
     @app.task(queue=QUEUE)
     async def noop() -> None:
         return None
+
+    @app.task(queue=QUEUE, retry=RetryPolicy(max_retries=ATTEMPTS["storm"] - 1, backoff=Constant(delay=0.001), jitter="none"))
+    async def storm(ctx: Context) -> None:
+        if ctx.attempt < ATTEMPTS["storm"]:
+            raise ConnectionError("try again")
 
     if observed:
         heard: Counter[str] = Counter()
@@ -37,13 +43,13 @@ def make_app(url: str, *, observed: bool = False) -> tuple[Mulligan, Any]:
         def hear(event: Event) -> None:
             heard[event.kind] += 1
 
-        @app.middleware
+        @app.use
         async def through(ctx: Context, call_next: Any) -> Any:
             heard[ctx.job.task] += 1
             return await call_next()
 
         app.events.subscribe(hear)
-    return app, noop
+    return app, {"noop": noop, "storm": storm}
 
 
 async def drained(url: str, *, observed: bool, sampler: Sampler | None) -> dict[str, Any]:

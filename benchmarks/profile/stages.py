@@ -52,12 +52,16 @@ _RULES: tuple[tuple[str, frozenset[str], str], ...] = (
     ("worker/perform.py", frozenset(), "handler"),
     ("core/codec.py", frozenset({"decode_payload"}), "handler"),
     ("core/codec.py", frozenset({"encode_result"}), "decide"),
-    ("profile/child.py", frozenset({"noop", "through"}), "handler"),
+    ("profile/child.py", frozenset({"noop", "storm", "through"}), "handler"),
     ("profile/child.py", frozenset({"hear"}), "events"),
     ("policy/planner.py", frozenset(), "plan"),
     ("policy/lanes.py", frozenset(), "plan"),
-    ("policy/decide.py", frozenset(), "decide"),
-    ("policy/classify.py", frozenset(), "decide"),
+    *(
+        (f"policy/{name}.py", frozenset(), "decide")
+        for name in ("decide", "classify", "error_info", "backoff", "jitter", "retry", "retry_after")
+    ),
+    ("worker/sensors.py", frozenset({"signals"}), "decide"),
+    ("worker/policies.py", frozenset(), "decide"),
     ("observe/bus.py", frozenset(), "events"),
     ("observe/metrics.py", frozenset(), "events"),
     ("core/events.py", frozenset(), "events"),

@@ -13,7 +13,7 @@ MICRO = 1e6
 
 
 def profile_of(jobs: int, plain: Sequence[dict[str, Any]], sampled: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The figures of one store, in microseconds of processor time for each job."""
+    """The figures of one store, in microseconds of processor time for each job (of a storm: for each attempt)."""
     costs_us = [one["cpu_s"] * MICRO / jobs for one in plain]
     cost_us = median(costs_us)
     own: Counter[str] = Counter()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from benchmarks.profile.__main__ import main
 from benchmarks.profile.stages import Spot, spot_of
 from benchmarks.profile.table import lines, profile_of
@@ -38,10 +39,11 @@ def test_the_figure_comes_from_the_runs_without_a_sampler() -> None:
     assert any("claim" in line and "50.0%" in line for line in lines("sqlite", figures))
 
 
-def test_a_small_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [[], ["--task", "storm", "--observed"]])
+def test_a_small_run(tmp_path: Path, options: list[str]) -> None:
     """The command measures a worker's process and writes what it found."""
     out = tmp_path / "profile.json"
-    assert main(["--store", "sqlite", "--jobs", "1000", "--rounds", "1", "--out", str(out)]) == 0
+    assert main(["--store", "sqlite", "--jobs", "500", "--rounds", "1", "--out", str(out), *options]) == 0
     found = json.loads(out.read_text())["stores"]["sqlite"]
     assert found["cpu_us_per_job"] > 0
     assert found["looks"] > 0
