@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from mulligan import Mulligan
+from mulligan import Constant, Mulligan, RetryPolicy
+from mulligan.core.change import Held
 from mulligan.core.clock import ManualClock
 from mulligan.core.errors import IllegalMove
 from mulligan.core.events import Event
@@ -18,15 +19,21 @@ from tests.postgres.conftest import Raw
 
 
 async def test_a_worker_claims_and_settles_near(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not one claim or settle of a running worker goes through the store's thread; without a worker its connections are gone."""
+    """Not one claim or settle of a running worker, failures too, goes through the store's thread; without a worker its
+    connections are gone."""
+
+    times_run = []
 
     async def never(*_: object) -> None:
         raise AssertionError("through the thread")
 
     async with Mulligan(url) as app:
 
-        @app.task
+        @app.task(retry=RetryPolicy(backoff=Constant(delay=0.001)))
         async def work() -> str:
+            times_run.append(1)
+            if len(times_run) < 3:
+                raise ConnectionError
             return "done"
 
         monkeypatch.setattr(app.store, "claim", never)
@@ -80,8 +87,10 @@ async def test_a_loop_that_was_held_up_does_not_take_an_answer_for_silence(url: 
         await store.close()
 
 
-async def test_a_batch_with_failures_leaves_no_transaction_to_a_loop_that_is_held_up(real: PostgresStore, url: str) -> None:
-    """It is settled by the store's thread: while a handler blocks this loop, others can still write to the log of events."""
+@pytest.mark.parametrize("is_held", [True, False])
+async def test_a_batch_with_failures_leaves_no_transaction_to_a_loop_that_is_held_up(real: PostgresStore, url: str, is_held: bool) -> None:
+    """It is settled by one statement, or by the store's thread: while a handler blocks this loop, others can still write to the log of
+    events."""
     near = await real.near()
     assert near is not None
 
@@ -102,14 +111,15 @@ async def test_a_batch_with_failures_leaves_no_transaction_to_a_loop_that_is_hel
         await real.insert([new_job() for _ in range(2)])
         jobs = (await near.claim(fresh_id(), "me", [ask()], 2, us(LEASE_S))).jobs
         written = threading.Event()
-        settling = asyncio.create_task(near.settle([done(jobs[0]), retry(jobs[1])]))
+        guard = Held(jobs[0].fence if is_held else 0)
+        settling = asyncio.create_task(near.settle([done(jobs[0], guard=guard), retry(jobs[1])]))
         for _ in range(turns):
             await asyncio.sleep(0)
         other = threading.Thread(target=write_an_event, args=(written,))
         other.start()
         assert hold_up_until(written)
         other.join()
-        assert [verdict.applied for verdict in await settling] == [True, True]
+        assert [verdict.applied for verdict in await settling] == [is_held, True]
     await near.close()
 
 

@@ -8,9 +8,10 @@ import pytest
 from mulligan.core.contract import Ask, Query
 from mulligan.core.ids import new_id
 from mulligan.stores.postgres import PostgresStore
+from mulligan.stores.postgres.at_once import SETTLE_ALIKE
 from mulligan.stores.postgres.claim import CLAIM, CLAIM_MEMORY_US, READY_MAX
 from mulligan.stores.postgres.database import Transaction
-from mulligan.stores.postgres.settle import SETTLE, SETTLE_ALIKE
+from mulligan.stores.postgres.writes import SETTLE
 from tests.builders import ask, new_job
 from tests.outages.drain import place
 from tests.postgres.conftest import Raw
@@ -111,8 +112,8 @@ async def test_claim_and_settle_read_only_what_they_take(real: PostgresStore, ra
         if are_alike:
             row = await transaction.row(SETTLE_ALIKE, None, ids, ["1"] * BATCH, ["s"] * BATCH, "q", 1, "fresh", 1, 0, 0, 0, 0, 1, None)
         else:
-            each = [[1] * BATCH, [None] * BATCH, ["1"] * BATCH, ["s"] * BATCH]
-            kind = [["processing"], ["done"], [None], ["fresh"], [1], [0], [0], [0], [0], [1], [None]]
+            each = [[1] * BATCH, [None] * BATCH, ["1"] * BATCH, ["s"] * BATCH, [None] * BATCH, [None] * BATCH]
+            kind = [["processing"], ["done"], ["fresh"], [1], [0], [0], [0], [0], [1]]
             row = await transaction.row(SETTLE, None, ids, fences, *each, *kind)
         assert row["written"] == BATCH
 

@@ -145,16 +145,18 @@ $$
 """
 
 # Most columns of a batch are the same for most of its rows. They travel once per distinct combination (`kind`, counted from 1), so
-# that few arrays have to be sent and unnested.
+# that few arrays have to be sent and unnested. Delays are drawn by chance: among the kinds they would make one of each row, and an
+# element of an array of texts is found by going through those before it.
 # The guards are compared with values of the batch, not with constants: `status = 'processing'` would let the planner start at the
 # small index of the leases and search all of it for every row. Writes nothing where a guard does not hold.
 # `id >= ... AND id <= ...` where `id = ...` is meant: an equality could also be joined the wrong way round, through the whole table in
 # the order of ids, if an estimate of the table's size is old. Of this the only plan is to look up each job of the batch by its id.
+# A job to be cancelled goes back to pending by an operator's requeue only. Whoever has looked at the row has seen to that.
 _SETTLE = """
 CREATE FUNCTION {s}.settle(
   given_us bigint, ids text[], fences bigint[], kinds integer[], errors text[], results text[], settle_ids text[],
-  befores text[], afters text[], delays_us bigint[], new_lanes text[], new_attempts bigint[], new_failures bigint[], new_crashes bigint[],
-  new_snoozes bigint[], new_releases bigint[], generations bigint[], last_delays_us bigint[],
+  delays_us bigint[], last_delays_us bigint[], befores text[], afters text[], new_lanes text[], new_attempts bigint[],
+  new_failures bigint[], new_crashes bigint[], new_snoozes bigint[], new_releases bigint[], generations bigint[],
   OUT at_us bigint, OUT written bigint) LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
@@ -163,18 +165,19 @@ BEGIN
   at_us := {s}.now_us(given_us);
   WITH applied AS (
     UPDATE {s}.jobs AS j SET
-      status = afters[v.kind], lane = new_lanes[v.kind], run_at_us = at_us + delays_us[v.kind], updated_at_us = at_us,
+      status = afters[v.kind], lane = new_lanes[v.kind], run_at_us = at_us + v.delay_us, updated_at_us = at_us,
       finished_at_us = CASE WHEN afters[v.kind] <> 'pending' THEN at_us END,
-      due_first_us = CASE WHEN befores[v.kind] = 'failed' AND afters[v.kind] = 'pending' THEN at_us + delays_us[v.kind]
-        ELSE j.due_first_us END,
-      due_us = coalesce(at_us + delays_us[v.kind], j.due_us),
+      due_first_us = CASE WHEN befores[v.kind] = 'failed' AND afters[v.kind] = 'pending' THEN at_us + v.delay_us ELSE j.due_first_us END,
+      due_us = coalesce(at_us + v.delay_us, j.due_us),
       attempts = new_attempts[v.kind], failures = new_failures[v.kind], crashes = new_crashes[v.kind], snoozes = new_snoozes[v.kind],
-      releases = new_releases[v.kind], generation = generations[v.kind], last_delay_us = last_delays_us[v.kind],
+      releases = new_releases[v.kind], generation = generations[v.kind], last_delay_us = v.last_delay_us,
       last_error = v.error, result_json = v.result, settle_id = v.settle_id,
       cancel_requested = j.cancel_requested AND befores[v.kind] <> 'failed',
       ready = false, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL, slots = NULL
-    FROM unnest(ids, fences, kinds, errors, results, settle_ids) AS v(id, fence, kind, error, result, settle_id)
+    FROM unnest(ids, fences, kinds, errors, results, settle_ids, delays_us, last_delays_us)
+      AS v(id, fence, kind, error, result, settle_id, delay_us, last_delay_us)
     WHERE j.id >= v.id AND j.id <= v.id AND j.status = befores[v.kind] AND j.fence = v.fence
+      AND NOT (j.cancel_requested AND afters[v.kind] = 'pending' AND befores[v.kind] <> 'failed')
     RETURNING j.queue, v.kind
   ), counted AS (
     INSERT INTO {s}.tallies (queue, status, jobs)
@@ -187,6 +190,38 @@ BEGIN
   IF random() < 0.004 THEN
     PERFORM {s}.compact_tallies();
   END IF;
+END
+$$
+"""
+
+# A batch with what it leaves behind, all of it or nothing (`written` -1). What cannot be known before its time is left open in the texts
+# by whoever made them: a record's end, the time of an event, and that of the retry it tells of. No value of theirs can look like that,
+# since a quote inside a text of JSON has a backslash before it. The error is caught here, so that no log of the server is full of it.
+_SETTLE_WHOLE = """
+CREATE FUNCTION {s}.settle_whole(
+  given_us bigint, ids text[], fences bigint[], kinds integer[], errors text[], results text[], settle_ids text[],
+  delays_us bigint[], last_delays_us bigint[], befores text[], afters text[], new_lanes text[], new_attempts bigint[],
+  new_failures bigint[], new_crashes bigint[], new_snoozes bigint[], new_releases bigint[], generations bigint[],
+  recorded text[], records text[], long_lived text[], keep_records bigint, bodies text[], retry_delays_us bigint[], keep_events bigint,
+  OUT at_us bigint, OUT written bigint) LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+  SELECT s.at_us, s.written INTO at_us, written FROM {s}.settle(given_us, ids, fences, kinds, errors, results, settle_ids, delays_us,
+    last_delays_us, befores, afters, new_lanes, new_attempts, new_failures, new_crashes, new_snoozes, new_releases, generations) AS s;
+  IF written <> cardinality(ids) THEN
+    RAISE EXCEPTION 'not all of these jobs are held' USING ERRCODE = 'MQ001';
+  END IF;
+  PERFORM {s}.record(
+    recorded,
+    ARRAY(SELECT replace(r.record, '"ended_at_us":null', '"ended_at_us":' || at_us)
+      FROM unnest(records) WITH ORDINALITY AS r(record, place) ORDER BY r.place),
+    long_lived, keep_records,
+    ARRAY(SELECT replace(replace(b.body, '"at_us":0,', '"at_us":' || at_us || ','),
+        '"run_at_us":null', '"run_at_us":' || coalesce((at_us + b.delay_us)::text, 'null'))
+      FROM unnest(bodies, retry_delays_us) WITH ORDINALITY AS b(body, delay_us, place) ORDER BY b.place),
+    keep_events);
+EXCEPTION WHEN SQLSTATE 'MQ001' THEN
+  written := -1;
 END
 $$
 """
@@ -307,6 +342,7 @@ WRITE_FUNCTIONS: tuple[str, ...] = (
     _SETTLE,
     _SETTLE_ALIKE,
     _RECORD,
+    _SETTLE_WHOLE,
     _RENEW,
     _HAS_TAG,
 )

@@ -15,7 +15,8 @@ from typing import Any, Protocol, TypeVar
 
 from mulligan.core.change import Change, Verdict, check_writable
 from mulligan.core.contract import Ask, Claimed, Near
-from mulligan.stores.postgres import careful, claim, settle
+from mulligan.stores.postgres import careful, claim
+from mulligan.stores.postgres.at_once import settle_at_once
 from mulligan.stores.postgres.database import Database
 from mulligan.stores.postgres.floors import Floors
 
@@ -32,8 +33,9 @@ class Here(Protocol):
 class PostgresNear:
     """The near side of an open store. Belongs to the loop it was made on."""
 
-    def __init__(self, store: Near, here: Here, database: Database, grouped: set[str]) -> None:
+    def __init__(self, store: Near, here: Here, announce: Callable[[], None], database: Database, grouped: set[str]) -> None:
         self._store = store
+        self._announce = announce
         self._here = here
         self._database = database
         self._floors = Floors()
@@ -53,9 +55,13 @@ class PostgresNear:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
         for change in changes:
             check_writable(change)
-        verdicts = await self._here(lambda: settle.settle_at_once(self._database, changes))
-        # What was written of a batch that is not all written is known to the store's own settle by its settle_id.
-        return await self._store.settle(changes) if verdicts is None else verdicts
+        verdicts = await self._here(lambda: settle_at_once(self._database, changes))
+        if verdicts is None:
+            # What was written of a batch that is not all written is known to the store's own settle by its settle_id.
+            return await self._store.settle(changes)
+        if any(verdict.status == "pending" for verdict in verdicts):
+            self._announce()
+        return verdicts
 
     async def close(self) -> None:
         """Lets go of its connections."""

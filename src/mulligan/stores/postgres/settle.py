@@ -1,28 +1,25 @@
 """Settling: guarded changes, applied together in few round trips, answered one by one.
 
-Mostly a batch is nothing but successes. Those are written at once, each only where its guard holds; if all were written, all answers
-are known after one round trip. In any other batch the rows are locked and looked at first, each change is judged in its order, and
-those that apply are written together, in the same transaction. (What the first way wrote of a batch that was not all held is met again
-by the second, which knows it by its settle_id.)
+Mostly a batch can be written by one statement (at_once.py), and all answers are known after one round trip. In any other batch the rows are
+locked and looked at first, each change is judged in its order, and those that apply are written together, in the same transaction. (What
+the first way wrote of a batch of successes that were not all held is met again by the second, which knows it by its settle_id.)
 """
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
-from typing import Any
 
 import asyncpg
 import msgspec
 
-from mulligan.core.change import Change, Dead, Held, Lapsed, Verdict
+from mulligan.core.change import Change, Dead, Lapsed, Verdict
 from mulligan.core.events import EVENT_LOG_MAX, Event, stored_events_of
 from mulligan.core.job import HISTORY_MAX, LIVE, Status
+from mulligan.stores.postgres.at_once import settle_at_once
 from mulligan.stores.postgres.database import Database, Transaction
 from mulligan.stores.postgres.rows import RECORD, to_json
+from mulligan.stores.postgres.writes import SETTLE, Write, params_of
 
-SETTLE = "SELECT at_us, written FROM {s}.settle($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)"
-SETTLE_ALIKE = "SELECT at_us, written FROM {s}.settle_alike($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
 _STATES = """
 SELECT id, queue, unique_key, status, fence, generation, settle_id, run_at_us, lease_expires_at_us, cancel_requested, at_us
 FROM {s}.lock_states($1, $2)
@@ -32,9 +29,6 @@ SELECT v.queue, v.unique_key FROM unnest($1::text[], $2::text[]) AS v(queue, uni
   SELECT 1 FROM {s}.jobs o WHERE o.queue = v.queue AND o.unique_key = v.unique_key AND o.unique_key IS NOT NULL
     AND o.status IN ('pending', 'processing') LIMIT 1) AS o
 """
-_JOB_ID, _CAUSE = operator.attrgetter("job_id"), operator.attrgetter("cause")
-_NUMBERS = ("attempts", "failures", "crashes", "snoozes", "releases", "generation", "last_delay_us")
-_ALIKE = operator.attrgetter("guard", "status", "queue", "lane", "record", "error", *_NUMBERS)
 KEY_RACES_MAX = 5  # how often an insert may take a key between the look and the write
 
 
@@ -53,38 +47,11 @@ class _State(msgspec.Struct):
     cancel_requested: bool
 
 
-class _Write(msgspec.Struct):
-    """One row to write."""
-
-    change: Change
-    before: Status
-    fence: int
-    status: Status
-
-
 async def settle(database: Database, changes: Sequence[Change]) -> list[Verdict]:
     """Applies each change whose guard holds, in order; the others are refused, one by one."""
     if not changes:
         return []
     return await settle_at_once(database, changes) or await _settle_in_steps(database, changes)
-
-
-async def settle_at_once(database: Database, changes: Sequence[Change]) -> list[Verdict] | None:
-    """The verdicts of a batch of successes that could all be written by one statement; None if anything else must be done."""
-    now_us = database.now_us()
-    written = None
-    if is_alike(changes):
-        at_us, written = await database.row(SETTLE_ALIKE, *_params_alike(now_us, changes))
-    elif is_plain(changes):
-        writes = [_Write(change, "processing", change.guard.fence, "done") for change in changes if isinstance(change.guard, Held)]
-        at_us, written = await database.row(SETTLE, *_params(now_us, writes))
-    if written == len(changes):
-        return [
-            Verdict(job_id=change.job_id, applied=True, status=change.status, fence=change.guard.fence, at_us=at_us)
-            for change in changes
-            if isinstance(change.guard, Held)
-        ]
-    return None
 
 
 async def _settle_in_steps(database: Database, changes: Sequence[Change]) -> list[Verdict]:
@@ -99,21 +66,6 @@ async def _settle_in_steps(database: Database, changes: Sequence[Change]) -> lis
                 raise
 
 
-def is_alike(changes: Sequence[Change]) -> bool:
-    """Whether a batch is nothing but successes that differ only in their jobs and results; such a batch needs the fewest parameters."""
-    if set(map(_CAUSE, changes)) != {"success"} or len(set(map(_ALIKE, changes))) > 1:
-        return False
-    return is_plain(changes[:1]) and changes[0].error is None and len(set(map(_JOB_ID, changes))) == len(changes)
-
-
-def is_plain(changes: Sequence[Change]) -> bool:
-    """Whether a batch is nothing but successes of different jobs: they leave no record and no stored event."""
-    for change in changes:
-        if change.cause != "success" or change.status != "done" or change.record is not None or type(change.guard) is not Held:
-            return False
-    return len({change.job_id for change in changes}) == len(changes)
-
-
 class _Batch:
     """One batch of any changes: judged one after the other against the locked rows, written in groups of those that do not meet."""
 
@@ -123,7 +75,7 @@ class _Batch:
         self._now_us = 0
         self._states: dict[str, _State] = {}
         self._owned: set[tuple[str, str]] = set()  # unique keys of live jobs, as far as this batch needs them
-        self._group: dict[str, _Write] = {}  # rows to write, by id
+        self._group: dict[str, Write] = {}  # rows to write, by id
         self._records: list[tuple[str, str]] = []
         self._events: list[Event] = []
         self._long_lived: set[str] = set()  # jobs that may have more records than are kept
@@ -189,7 +141,7 @@ class _Batch:
             status = "cancelled"  # Cancel wins over every way back to pending, except an operator's.
         if state.id in self._group or (requeued and state.unique_key is not None):
             await self._write_group()  # An earlier change of this batch may have to free the row or the key first.
-        self._group[state.id] = _Write(change, state.status, state.fence, status)
+        self._group[state.id] = Write(change, state.status, state.fence, status)
         if state.unique_key is not None:
             key = (state.queue, state.unique_key)
             self._owned.add(key) if status in LIVE else self._owned.discard(key)
@@ -206,7 +158,7 @@ class _Batch:
         writes, self._group = [self._group[job_id] for job_id in sorted(self._group)], {}
         if not writes:
             return
-        row = await self._transaction.row(SETTLE, *_params(self._now_us, writes))
+        row = await self._transaction.row(SETTLE, *params_of(self._now_us, writes))
         if row[1] != len(writes):
             raise RuntimeError("rows changed under their lock; this is a bug in the PostgreSQL store")
 
@@ -222,56 +174,3 @@ class _Batch:
             reason=refusal,
             at_us=self._now_us,
         )
-
-
-def _params_alike(now_us: int | None, changes: Sequence[Change]) -> list[Any]:
-    """The parameters of SETTLE_ALIKE, in the order of ids."""
-    changes = sorted(changes, key=_JOB_ID)
-    first = changes[0]
-    assert isinstance(first.guard, Held)
-    return [
-        now_us,
-        [change.job_id for change in changes],
-        [change.result_json for change in changes],
-        [change.settle_id for change in changes],
-        first.queue,
-        first.guard.fence,
-        first.lane,
-        *(getattr(first, name) for name in _NUMBERS),
-    ]
-
-
-def _params(now_us: int | None, writes: list[_Write]) -> list[Any]:
-    """The parameters of SETTLE, in the order of ids, which is the order in which rows are locked."""
-    writes = sorted(writes, key=lambda write: write.change.job_id)
-    changes = [write.change for write in writes]
-    kinds: dict[tuple[Any, ...], int] = {}
-    kind_of_each = [kinds.setdefault(_kind_of(write), len(kinds) + 1) for write in writes]
-    return [
-        now_us,
-        [change.job_id for change in changes],
-        [write.fence for write in writes],
-        kind_of_each,
-        [None if change.error is None else to_json(change.error) for change in changes],
-        [change.result_json for change in changes],
-        [change.settle_id for change in changes],
-        *(list(column) for column in zip(*kinds, strict=True)),
-    ]
-
-
-def _kind_of(write: _Write) -> tuple[Any, ...]:
-    """What is mostly the same for all rows of a batch, in the order of SETTLE's parameters."""
-    change = write.change
-    return (
-        write.before,
-        write.status,
-        change.delay_us if write.status == "pending" else None,
-        change.lane,
-        change.attempts,
-        change.failures,
-        change.crashes,
-        change.snoozes,
-        change.releases,
-        change.generation,
-        change.last_delay_us,
-    )

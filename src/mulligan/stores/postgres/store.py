@@ -174,7 +174,8 @@ class PostgresStore(NetworkStore):
         a test's clock, which must not move while the server works."""
         if self._clock is not None or self._db.pooled:
             return None
-        return PostgresNear(self, self._call_here, Database(self._target._replace(connections=CONNECTIONS), None), self._grouped)
+        database = Database(self._target._replace(connections=CONNECTIONS), None)
+        return PostgresNear(self, self._call_here, self.announce, database, self._grouped)
 
     async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
         """Lengthens the leases that are still held, and notes that the worker lives."""

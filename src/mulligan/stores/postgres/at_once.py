@@ -1,0 +1,105 @@
+"""Batches that are settled by one statement: one round trip, and no transaction that stays open while its client is busy.
+
+Three kinds, the narrowest first: successes that are alike, other successes, and any outcomes of held jobs. Each change is written only
+where its guard holds. Of successes the others are written all the same; whoever settles the batch again knows them by their settle_ids.
+A batch that leaves records and events is written whole or not at all, because these must come with the change that they tell of.
+
+Whatever else there is (a guard that does not hold, a cancel that wins, a takeover, a requeue) is for settle.py, which looks first.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from mulligan.core.change import Change, Held, Verdict
+from mulligan.core.events import EVENT_LOG_MAX, stored_events_of
+from mulligan.core.job import HISTORY_MAX
+from mulligan.stores.postgres.database import Database
+from mulligan.stores.postgres.rows import to_json
+from mulligan.stores.postgres.writes import SETTLE, Write, params_of
+
+SETTLE_ALIKE = "SELECT at_us, written FROM {s}.settle_alike($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
+SETTLE_WHOLE = f"SELECT at_us, written FROM {{s}}.settle_whole({', '.join(f'${place}' for place in range(1, 26))})"
+_JOB_ID, _CAUSE = operator.attrgetter("job_id"), operator.attrgetter("cause")
+_NUMBERS = ("attempts", "failures", "crashes", "snoozes", "releases", "generation", "last_delay_us")
+_ALIKE = operator.attrgetter("guard", "status", "queue", "lane", "record", "error", *_NUMBERS)
+
+
+async def settle_at_once(database: Database, changes: Sequence[Change]) -> list[Verdict] | None:
+    """The verdicts of a batch that could be written by one statement; None if it has to be looked at."""
+    now_us = database.now_us()
+    fences = _fences_of(changes)
+    if not fences:
+        return None
+    if is_alike(changes):
+        at_us, written = await database.row(SETTLE_ALIKE, *_params_alike(now_us, changes, fences[0]))
+    elif is_plain(changes):
+        at_us, written = await database.row(SETTLE, *params_of(now_us, _writes_of(changes, fences)))
+    else:
+        at_us, written = await database.row(SETTLE_WHOLE, *_params_whole(now_us, changes, fences))
+    if written != len(changes):
+        return None
+    return [_applied(change, fence, at_us) for change, fence in zip(changes, fences, strict=True)]
+
+
+def is_alike(changes: Sequence[Change]) -> bool:
+    """Whether changes of held jobs are successes that differ only in their jobs and results; such a batch needs the fewest parameters."""
+    if set(map(_CAUSE, changes)) != {"success"} or len(set(map(_ALIKE, changes))) > 1:
+        return False
+    return is_plain(changes[:1]) and changes[0].error is None
+
+
+def is_plain(changes: Sequence[Change]) -> bool:
+    """Whether changes of held jobs are nothing but successes: they leave no record and no stored event."""
+    return all(change.cause == "success" and change.status == "done" and change.record is None for change in changes)
+
+
+def _fences_of(changes: Sequence[Change]) -> list[int]:
+    """The fences under which different jobs are held; none if anything else is among them."""
+    fences = [change.guard.fence for change in changes if type(change.guard) is Held]
+    return fences if len(fences) == len(changes) == len(set(map(_JOB_ID, changes))) else []
+
+
+def _writes_of(changes: Sequence[Change], fences: Sequence[int]) -> list[Write]:
+    return [Write(change, "processing", fence, change.status) for change, fence in zip(changes, fences, strict=True)]
+
+
+def _params_alike(now_us: int | None, changes: Sequence[Change], fence: int) -> list[Any]:
+    """The parameters of SETTLE_ALIKE, in the order of ids."""
+    changes = sorted(changes, key=_JOB_ID)
+    first = changes[0]
+    return [
+        now_us,
+        [change.job_id for change in changes],
+        [change.result_json for change in changes],
+        [change.settle_id for change in changes],
+        first.queue,
+        fence,
+        first.lane,
+        *(getattr(first, name) for name in _NUMBERS),
+    ]
+
+
+def _params_whole(now_us: int | None, changes: Sequence[Change], fences: Sequence[int]) -> list[Any]:
+    """The parameters of SETTLE_WHOLE. The texts leave open what only the store's time tells, as the function says."""
+    pairs = list(zip(changes, fences, strict=True))
+    recorded = [(change, fence, change.record) for change, fence in pairs if change.record is not None]
+    told = [(event, change) for change, fence in pairs for event in stored_events_of(change, _applied(change, fence))]
+    return [
+        *params_of(now_us, _writes_of(changes, fences)),
+        [change.job_id for change, _, _ in recorded],
+        [to_json(record) for _, _, record in recorded],
+        sorted(change.job_id for change, fence, _ in recorded if fence + change.generation > HISTORY_MAX),
+        HISTORY_MAX,
+        [to_json(event) for event, _ in told],
+        [change.delay_us if change.status == "pending" else None for _, change in told],
+        EVENT_LOG_MAX,
+    ]
+
+
+def _applied(change: Change, fence: int, at_us: int | None = None) -> Verdict:
+    """The verdict of a change that was written then. None: that is not known yet, and left open."""
+    run_at_us = at_us + change.delay_us if at_us is not None and change.status == "pending" else None
+    return Verdict(job_id=change.job_id, applied=True, status=change.status, fence=fence, run_at_us=run_at_us, at_us=at_us or 0)
