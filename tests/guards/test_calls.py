@@ -13,7 +13,7 @@ FEW, MANY = 1_000, 3_000
 # Measured on Python 3.11 (newer ones make fewer calls: a comprehension is none any more), and an eighth more. They move a little with the
 # width of the batches, since each batch has calls of its own.
 PER_JOB = {"memory": 111, "sqlite": 43, "postgres": 50, "mongo": 76, "redis": 48}
-PER_ATTEMPT = {"memory": 165, "sqlite": 101, "postgres": 124, "mongo": 205, "redis": 117}
+PER_ATTEMPT = {"memory": 165, "sqlite": 101, "postgres": 121, "mongo": 205, "redis": 111}
 
 
 async def calls_of_a_drain(url: str, jobs: int, task: str) -> int:

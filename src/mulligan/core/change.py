@@ -6,6 +6,7 @@ part of a cycle, and tens of thousands of them a second would keep the garbage c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
@@ -98,6 +99,20 @@ class Grip(msgspec.Struct, frozen=True, gc=False):
 
     job_id: str
     fence: int
+
+
+def held_fences(changes: Sequence[Change]) -> list[int]:
+    """The fences under which the jobs of a batch are held, if it is about nothing but held jobs, and each of them once. Otherwise none."""
+    fences = [change.guard.fence for change in changes if type(change.guard) is Held]
+    return fences if len(fences) == len(changes) == len({change.job_id for change in changes}) else []
+
+
+def are_successes(changes: Sequence[Change]) -> bool:
+    """Whether a batch is nothing but successes: they leave no record and no stored event."""
+    for change in changes:  # noqa: SIM110 - all(...) would be a call for each of them
+        if change.cause != "success" or change.status != "done" or change.record is not None:
+            return False
+    return True
 
 
 def check_writable(change: Change) -> None:

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from mulligan.core.change import Change, Held, Verdict
+from mulligan.core.change import Change, Verdict, are_successes, held_fences
 from mulligan.core.events import EVENT_LOG_MAX, stored_events_of
 from mulligan.core.job import HISTORY_MAX
 from mulligan.stores.postgres.database import Database
@@ -30,36 +30,35 @@ _ALIKE = operator.attrgetter("guard", "status", "queue", "lane", "record", "erro
 async def settle_at_once(database: Database, changes: Sequence[Change]) -> list[Verdict] | None:
     """The verdicts of a batch that could be written by one statement; None if it has to be looked at."""
     now_us = database.now_us()
-    fences = _fences_of(changes)
+    fences = held_fences(changes)
     if not fences:
         return None
     if is_alike(changes):
         at_us, written = await database.row(SETTLE_ALIKE, *_params_alike(now_us, changes, fences[0]))
-    elif is_plain(changes):
+    elif are_successes(changes):
         at_us, written = await database.row(SETTLE, *params_of(now_us, _writes_of(changes, fences)))
     else:
         at_us, written = await database.row(SETTLE_WHOLE, *_params_whole(now_us, changes, fences))
     if written != len(changes):
         return None
-    return [_applied(change, fence, at_us) for change, fence in zip(changes, fences, strict=True)]
+    return [
+        Verdict(
+            job_id=change.job_id,
+            applied=True,
+            status=change.status,
+            fence=fence,
+            run_at_us=at_us + change.delay_us if change.status == "pending" else None,
+            at_us=at_us,
+        )
+        for change, fence in zip(changes, fences, strict=True)
+    ]
 
 
 def is_alike(changes: Sequence[Change]) -> bool:
     """Whether changes of held jobs are successes that differ only in their jobs and results; such a batch needs the fewest parameters."""
     if set(map(_CAUSE, changes)) != {"success"} or len(set(map(_ALIKE, changes))) > 1:
         return False
-    return is_plain(changes[:1]) and changes[0].error is None
-
-
-def is_plain(changes: Sequence[Change]) -> bool:
-    """Whether changes of held jobs are nothing but successes: they leave no record and no stored event."""
-    return all(change.cause == "success" and change.status == "done" and change.record is None for change in changes)
-
-
-def _fences_of(changes: Sequence[Change]) -> list[int]:
-    """The fences under which different jobs are held; none if anything else is among them."""
-    fences = [change.guard.fence for change in changes if type(change.guard) is Held]
-    return fences if len(fences) == len(changes) == len(set(map(_JOB_ID, changes))) else []
+    return are_successes(changes[:1]) and changes[0].error is None
 
 
 def _writes_of(changes: Sequence[Change], fences: Sequence[int]) -> list[Write]:
@@ -86,7 +85,7 @@ def _params_whole(now_us: int | None, changes: Sequence[Change], fences: Sequenc
     """The parameters of SETTLE_WHOLE. The texts leave open what only the store's time tells, as the function says."""
     pairs = list(zip(changes, fences, strict=True))
     recorded = [(change, fence, change.record) for change, fence in pairs if change.record is not None]
-    told = [(event, change) for change, fence in pairs for event in stored_events_of(change, _applied(change, fence))]
+    told = [(event, change) for change in changes for event in stored_events_of(change, _planned(change))]
     return [
         *params_of(now_us, _writes_of(changes, fences)),
         [change.job_id for change, _, _ in recorded],
@@ -99,7 +98,6 @@ def _params_whole(now_us: int | None, changes: Sequence[Change], fences: Sequenc
     ]
 
 
-def _applied(change: Change, fence: int, at_us: int | None = None) -> Verdict:
-    """The verdict of a change that was written then. None: that is not known yet, and left open."""
-    run_at_us = at_us + change.delay_us if at_us is not None and change.status == "pending" else None
-    return Verdict(job_id=change.job_id, applied=True, status=change.status, fence=fence, run_at_us=run_at_us, at_us=at_us or 0)
+def _planned(change: Change) -> Verdict:
+    """The verdict of a change that ends as planned, without the times."""
+    return Verdict(job_id=change.job_id, applied=True, status=change.status)

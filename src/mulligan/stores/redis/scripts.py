@@ -40,6 +40,7 @@ _PARTS: tuple[tuple[str | tuple[str, ...], ...], ...] = (
     (*_ROWS, "raw", "read"),
     (*_ROWS, "raw", "find"),
     (*_ROWS, "raw", "overdue"),
+    (*_LOG, "whole"),
     (*_LOG, "settle"),
     (*_LOG, "cancel"),
     (*_LOG, "queue"),

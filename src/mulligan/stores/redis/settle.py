@@ -1,4 +1,9 @@
-"""Settling: one script call for a batch. Successes of different jobs take a short way; see lua/finish.lua and lua/settle.lua."""
+"""Settling: one script call for a batch.
+
+Successes of held jobs take the shortest way (lua/finish.lua), other outcomes of theirs a short one (lua/whole.lua). If one of them does not
+end as planned, because its guard does not hold or a cancel wins, nothing is written, and the batch is judged change by change, as takeovers
+and requeues are (lua/settle.lua).
+"""
 
 from __future__ import annotations
 
@@ -7,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.core.change import Change, Dead, Held, Verdict
+from mulligan.core.change import Change, Dead, Held, Verdict, are_successes, held_fences
 from mulligan.core.events import stored_events_of
 from mulligan.core.job import Status
 from mulligan.stores.redis.layout import blob, counts_of, encode, extra_blob, run_of
@@ -15,6 +20,7 @@ from mulligan.stores.redis.server import Server
 
 PORTION = 500  # changes in one script; it blocks the server while it runs
 PORTION_CHARS = 8 * 1024 * 1024
+EVENTS_MAX = 2  # of one change that are stored
 _event_encode = msgspec.json.Encoder().encode
 
 
@@ -22,7 +28,7 @@ async def settle(server: Server, changes: Sequence[Change]) -> list[Verdict]:
     """Applies each change whose guard holds, in order; the others are refused, one by one."""
     verdicts: list[Verdict] = []
     for portion in portions(changes):
-        verdicts += await _finish(server, portion) or await _judge(server, portion)
+        verdicts += await _at_once(server, portion) or await _judge(server, portion)
     return verdicts
 
 
@@ -39,31 +45,27 @@ def portions(changes: Sequence[Change]) -> Iterator[Sequence[Change]]:
         yield changes[start:]
 
 
-def is_plain(changes: Sequence[Change]) -> bool:
-    """Whether a batch is nothing but successes of different jobs: they leave no record and no stored event."""
-    for change in changes:
-        if change.cause != "success" or change.status != "done" or change.record is not None or type(change.guard) is not Held:
-            return False
-    return len({change.job_id for change in changes}) == len(changes)
-
-
-async def _finish(server: Server, changes: Sequence[Change]) -> list[Verdict]:
-    """The verdicts on successes that were all held; none, and nothing written, if it is another kind of batch."""
-    if not is_plain(changes):
+async def _at_once(server: Server, changes: Sequence[Change]) -> list[Verdict]:
+    """The verdicts on a batch of held jobs that all ended as planned; none, and nothing written, if one of them did not."""
+    fences = held_fences(changes)
+    if not fences:
         return []
-    rows: list[Any] = []
-    for change in changes:
-        extra = extra_blob(change.error, change.result_json)
-        counts = counts_of(change.failures, change.crashes, change.snoozes, change.releases, change.generation)
-        part = run_of((change.lane, change.generation, counts, change.settle_id, change.last_delay_us, extra is not False))
-        rows += (change.job_id, change.guard.fence, change.attempts, blob(part), extra)  # type: ignore[union-attr] # is_plain has looked
-    answer = await server.run("finish", encode(rows))
-    if not answer.values[0]:
-        return []
+    if are_successes(changes):
+        answer = await server.run("finish", encode(_finished(changes, fences)))
+    else:
+        answer = await server.run("whole", encode(_whole(changes, fences)))
     now_us = answer.now_us
     return [
-        Verdict(job_id=change.job_id, applied=True, status="done", fence=change.guard.fence, at_us=now_us)  # type: ignore[union-attr]
-        for change in changes
+        Verdict(
+            job_id=change.job_id,
+            applied=True,
+            status=change.status,
+            fence=fence,
+            run_at_us=now_us + change.delay_us if change.status == "pending" else None,
+            at_us=now_us,
+        )
+        for change, fence in zip(changes, fences, strict=True)
+        if answer.values[0]
     ]
 
 
@@ -72,6 +74,35 @@ async def _judge(server: Server, changes: Sequence[Change]) -> list[Verdict]:
     flat = answer.values[0]
     exceptions = {flat[i] - 1: flat[i + 1 : i + 6] for i in range(0, len(flat), 6)}
     return [_verdict(change, exceptions.get(place), answer.now_us) for place, change in enumerate(changes)]
+
+
+def _finished(changes: Sequence[Change], fences: Sequence[int]) -> list[Any]:
+    """Successes, as finish.lua takes them."""
+    rows: list[Any] = []
+    for change, fence in zip(changes, fences, strict=True):
+        extra = extra_blob(change.error, change.result_json)
+        counts = counts_of(change.failures, change.crashes, change.snoozes, change.releases, change.generation)
+        part = run_of((change.lane, change.generation, counts, change.settle_id, change.last_delay_us, extra is not False))
+        rows += (change.job_id, fence, change.attempts, blob(part), extra)
+    return rows
+
+
+def _whole(changes: Sequence[Change], fences: Sequence[int]) -> list[Any]:
+    """Any outcomes, as whole.lua takes them. What only the script knows it puts before the packed texts of records and events."""
+    rows: list[Any] = []
+    for change, fence in zip(changes, fences, strict=True):
+        extra = extra_blob(change.error, change.result_json)
+        counts = counts_of(change.failures, change.crashes, change.snoozes, change.releases, change.generation)
+        part = run_of((change.lane, change.generation, counts, change.settle_id, change.last_delay_us, extra is not False))
+        record = False if change.record is None else _text_blob(_event_encode(change.record))
+        events = [*map(_text_blob, _events(change, change.status)), False, False][:EVENTS_MAX]
+        rows += (change.job_id, fence, change.attempts, change.status, change.delay_us, blob(part), extra, record, *events)
+    return rows
+
+
+def _text_blob(text: bytes) -> msgspec.Raw:
+    """A packed text, as a value."""
+    return blob(encode(text.decode()))
 
 
 def _row_of(change: Change) -> tuple[Any, ...]:
@@ -92,18 +123,18 @@ def _row_of(change: Change) -> tuple[Any, ...]:
         change.delay_us,
         extra_blob(change.error, change.result_json),
         False if record is None else _event_encode(record).decode(),
-        _events(change, change.status),
-        _events(change, "cancelled") if change.status == "pending" else False,
-        _events(change, None)[0] if kind == "held" else False,
+        [text.decode() for text in _events(change, change.status)],
+        [text.decode() for text in _events(change, "cancelled")] if change.status == "pending" else False,
+        _events(change, None)[0].decode() if kind == "held" else False,
     )
 
 
-def _events(change: Change, status: Status | None) -> list[str]:
+def _events(change: Change, status: Status | None) -> list[bytes]:
     """The events to be logged should the change end so (None: refused). The log's reader fills in what only the verdict knows."""
     if change.cause == "success" and status is not None:
         return []  # kept by no log
     verdict = Verdict(job_id=change.job_id, applied=status is not None, status=status)
-    return [_event_encode(event).decode() for event in stored_events_of(change, verdict)]
+    return [_event_encode(event) for event in stored_events_of(change, verdict)]
 
 
 def _verdict(change: Change, exception: Sequence[Any] | None, now_us: int) -> Verdict:
