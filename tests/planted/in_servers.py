@@ -72,7 +72,7 @@ SERVERS = (
     ),
     Bug(
         "PostgreSQL: a batch of which not all is held leaves its records all the same",
-        "C1",
+        "B3",
         "stores/postgres/functions_write.py",
         "IF written <> cardinality(ids) THEN",
         "IF written < 0 THEN",

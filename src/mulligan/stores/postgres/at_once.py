@@ -21,7 +21,10 @@ from mulligan.stores.postgres.rows import to_json
 from mulligan.stores.postgres.writes import SETTLE, Write, params_of
 
 SETTLE_ALIKE = "SELECT at_us, written FROM {s}.settle_alike($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
-SETTLE_WHOLE = f"SELECT at_us, written FROM {{s}}.settle_whole({', '.join(f'${place}' for place in range(1, 26))})"
+SETTLE_WHOLE = """
+SELECT at_us, written FROM {s}.settle_whole($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
+  $23, $24, $25)
+"""
 _JOB_ID, _CAUSE = operator.attrgetter("job_id"), operator.attrgetter("cause")
 _NUMBERS = ("attempts", "failures", "crashes", "snoozes", "releases", "generation", "last_delay_us")
 _ALIKE = operator.attrgetter("guard", "status", "queue", "lane", "record", "error", *_NUMBERS)
