@@ -7,8 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mulligan.core.errors import BadPayload, SchemaMismatch, StoreRejected, StoreUnavailable
+from mulligan.core.job import first_row
 from mulligan.stores.sqlite.bulk import ROWS, SIZES, portions, with_rows
 from mulligan.stores.sqlite.faults import translated
+from mulligan.stores.sqlite.settle import _WIDTH, _row_of
+from tests.builders import done, failed, new_job, release, retry
 
 INSERT = f"INSERT INTO numbers SELECT column1, column2, ? FROM {ROWS} WHERE column1 IS NOT NULL".replace(", ?", "")
 
@@ -31,6 +34,18 @@ def test_padding_is_bounded() -> None:
     """A statement carries at most as many empty rows as full ones."""
     for count in range(1, 1_300):
         assert sum(len(params) for _, params in portions(INSERT, 1, [(1,)] * count)) <= 2 * count
+
+
+def test_nothing_is_bound_that_the_driver_is_slow_with() -> None:
+    """Where rows are filled up, NULL stands in their first column only; what settling writes is numbers and texts alone."""
+    for _, params in portions(INSERT, 3, [(1, 2, 3)] * 5):
+        assert {type(param) for column in (1, 2) for param in params[column::3]} == {int}
+    job = first_row(new_job(), 1)
+    for change in (retry(job), done(job), failed(job), release(job)):
+        for requeued in (False, True):
+            row = _row_of(change, "processing", 1, change.status, None, requeued=requeued)
+            assert {type(value) for value in row} == {int, str}
+            assert len(row) == _WIDTH
 
 
 def test_what_stands_before_the_rows_is_in_every_statement() -> None:

@@ -21,15 +21,19 @@ from mulligan.stores.sqlite.eventlog import append_events
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.rows import to_json
 
-_WIDTH = 18
-# The rows: id, status and fence before, then the new values. INDEXED BY keeps the planner from starting at the leases.
+_WIDTH = 17
+_NO_DELAY = -1
+# The rows: id, status and fence before, then the new values; what stands there for NULL, because None is dear (bulk.py), is no value
+# of its column. INDEXED BY keeps the planner from starting at the leases.
 _APPLY = f"""
 UPDATE mulligan_jobs INDEXED BY mulligan_jobs_id SET
-  updated_at_us = ?, finished_at_us = iif(v.column4 = 'pending', NULL, ?), run_at_us = v.column5,
-  due_us = coalesce(v.column5, due_us),
+  updated_at_us = ?, finished_at_us = iif(v.column4 = 'pending', NULL, ?), run_at_us = iif(v.column4 = 'pending', v.column5, NULL),
+  due_us = iif(v.column4 = 'pending', v.column5, due_us),
   status = v.column4, lane = v.column6, attempts = v.column7, failures = v.column8, crashes = v.column9, snoozes = v.column10,
-  releases = v.column11, generation = v.column12, last_delay_us = v.column13, last_error = v.column14, result_json = v.column15,
-  settle_id = v.column16, cancel_requested = iif(v.column17, 0, cancel_requested), due_first_us = coalesce(v.column18, due_first_us),
+  releases = v.column11, generation = v.column12, last_delay_us = nullif(v.column13, {_NO_DELAY}),
+  last_error = nullif(v.column14, ''), result_json = nullif(v.column15, ''), settle_id = v.column16,
+  cancel_requested = iif(v.column17, 0, cancel_requested),
+  due_first_us = iif(v.column17 AND v.column4 = 'pending', v.column5, due_first_us),
   ready = 0, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL, slots = NULL
 FROM {ROWS} AS v
 WHERE mulligan_jobs.id = v.column1 AND mulligan_jobs.status = v.column2 AND mulligan_jobs.fence = v.column3
@@ -214,7 +218,7 @@ def _row_of(change: Change, before: Status, fence: int, status: Status, run_at_u
         before,
         fence,
         status,
-        run_at_us,
+        0 if run_at_us is None else run_at_us,
         change.lane,
         change.attempts,
         change.failures,
@@ -222,11 +226,10 @@ def _row_of(change: Change, before: Status, fence: int, status: Status, run_at_u
         change.snoozes,
         change.releases,
         change.generation,
-        change.last_delay_us,
-        None if change.error is None else to_json(change.error),
-        change.result_json,
+        _NO_DELAY if change.last_delay_us is None else change.last_delay_us,
+        "" if change.error is None else to_json(change.error),
+        change.result_json or "",
         change.settle_id,
-        requeued,
-        run_at_us if requeued else None,
+        1 if requeued else 0,
     )
     return row
