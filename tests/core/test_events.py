@@ -3,10 +3,11 @@ from __future__ import annotations
 from typing import get_args
 
 import pytest
+from msgspec.json import encode
 from msgspec.structs import replace
 
 from mulligan.core.change import Cause, Change, Dead, Held, Lapsed, Verdict
-from mulligan.core.events import EVENT_KINDS, STORED_KINDS, events_of
+from mulligan.core.events import EVENT_KINDS, STORED_KINDS, Event, StoredForm, events_of, stored_events_of, stored_forms_of
 from mulligan.core.job import ErrorInfo, HistoryRecord, Status
 
 ERROR = ErrorInfo(type="ValueError", message="m" * 300, fingerprint="f1")
@@ -77,6 +78,25 @@ def test_order_of_events_for_every_cause(cause: Cause, status: Status, expected:
 def test_every_cause_is_in_the_table() -> None:
     """A new cause needs its line above."""
     assert {cause for cause, _, _ in ORDERS} == set(get_args(Cause))
+
+
+@pytest.mark.parametrize("applied", [True, False])
+@pytest.mark.parametrize("cause, status, _", ORDERS)
+def test_what_is_stored_is_the_text_of_the_events(cause: Cause, status: Status, _: list[str], applied: bool) -> None:
+    """What is made only to be written is encoded to the very text of the events that the log keeps, for every cause."""
+    record = HistoryRecord(generation=1, fence=5, attempt=2, outcome=cause)
+    for settled in (change(cause, status, record=record, ran_us=12), change(cause, status, error=None)):
+        answer = replace(verdict(settled), applied=applied)
+        events = stored_events_of(settled, answer)
+        assert [encode(form) for form in stored_forms_of(settled, answer)] == [encode(event) for event in events]
+        assert [event.kind for event in events_of(settled, answer) if event.kind in STORED_KINDS] == [event.kind for event in events]
+
+
+def test_what_is_only_written_has_the_fields_of_an_event() -> None:
+    """A failure that is tried again makes no event objects for the log, and what it makes instead lacks nothing."""
+    settled = change("failure", "pending", record=HistoryRecord(generation=1, fence=5, attempt=2, outcome="failure"))
+    assert {type(form) for form in stored_forms_of(settled, verdict(settled))} == {StoredForm}
+    assert StoredForm.__struct_fields__ == Event.__struct_fields__
 
 
 @pytest.mark.parametrize("cause", ["failure", "timeout", "retry asked", "snooze", "release", "crash"])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from mulligan.core.events import EVENT_LOG_MAX, Event
+from mulligan.core.events import EVENT_LOG_MAX, Event, StoredForm
 from mulligan.stores.sqlite.bulk import ROWS
 from mulligan.stores.sqlite.hop import Transaction
 
@@ -23,7 +23,7 @@ _event_decoder = msgspec.json.Decoder(Event)
 _log_decoder = msgspec.json.Decoder(list[tuple[int, str]])
 
 
-def append_events(transaction: Transaction, events: Sequence[Event]) -> None:
+def append_events(transaction: Transaction, events: Sequence[Event | StoredForm]) -> None:
     """Writes events at the end of the log, and forgets the oldest beyond its bound."""
     if not events:
         return

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from mulligan.core.change import Change, Dead, Held, Lapsed, Verdict
-from mulligan.core.events import Event, stored_events_of
+from mulligan.core.events import Event, StoredForm, stored_forms_of
 from mulligan.core.job import HISTORY_MAX, Status
 from mulligan.stores.sqlite.bulk import ROWS, Params
 from mulligan.stores.sqlite.eventlog import append_events
@@ -130,7 +130,7 @@ class _Batch:
         self._states = {state.id: state for state in _states_decoder.decode(text)}
         self._group: list[Params] = []  # rows to write, of different jobs
         self._records: list[Params] = []
-        self._events: list[Event] = []
+        self._events: list[Event | StoredForm] = []
         self._long_lived: set[int] = set()  # jobs that may have more records than are kept
 
     def settle(self) -> list[Verdict]:
@@ -152,7 +152,7 @@ class _Batch:
         if state is not None and not refusal:
             self._take(state, change)
         verdict = self._verdict(state, change, refusal)
-        self._events += stored_events_of(change, verdict)
+        self._events += stored_forms_of(change, verdict)
         return verdict
 
     def _refusal(self, state: _State | None, change: Change) -> str:
