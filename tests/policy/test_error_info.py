@@ -9,6 +9,7 @@ import pytest
 
 from mulligan.core.codec import MESSAGE_CHARS_MAX, TRACEBACK_CHARS_MAX
 from mulligan.core.errors import Cancel, Fail, Retry, Snooze
+from mulligan.policy import error_info
 from mulligan.policy.error_info import describe, fingerprint, reported
 from tests.policy.samples import NOW_US, raised
 
@@ -163,6 +164,45 @@ def test_equal_errors_share_a_fingerprint() -> None:
     assert first.fingerprint == fingerprint(f"{__name__}.Declined", [f"{__name__}:caught", f"{__name__}:charge"])
     assert fingerprint("A", ["m:f"]) == "55a014336d8e"
     assert fingerprint("A\ud800", []) == fingerprint("A?", [])
+
+
+def test_equal_places_keep_types_apart() -> None:
+    """What is known of a way through the code is known for one type: another one that is raised there has its own name and fingerprint."""
+
+    def either(kind: type[Exception]) -> None:
+        raise kind("x")
+
+    for _ in range(2):
+        for kind in (ValueError, KeyError):
+            info = describe(caught(either, kind), NOW_US)
+            assert info.type == kind.__name__
+            assert info.fingerprint == fingerprint(kind.__name__, [f"{__name__}:caught", f"{__name__}:{either.__qualname__}"])
+
+
+def test_ways_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ever new ways through the code are forgotten again, and each is told as it was."""
+    monkeypatch.setattr(error_info, "TRACES_MAX", 3)
+    for number in range(10):
+        assert describe(raised(type(f"E{number}", (Exception,), {})("x")), NOW_US).type == f"{__name__}.E{number}"
+        assert len(error_info._traces) <= 3
+
+
+def test_frames_are_made_storable() -> None:
+    """The names in a traceback are a stranger's texts as well."""
+    scope: dict[str, Any] = {"__name__": "m"}
+    exec(compile("def call():\n    raise ValueError(1)", "a\udcff.py", "exec"), scope)
+    assert 'File "a?.py", line 2, in call' in trace_of(caught(scope["call"]))
+
+
+def test_long_frames_are_cut_to_their_end() -> None:
+    """Twenty frames with long names are more than is kept of a traceback."""
+    scope: dict[str, Any] = {"__name__": "m"}
+    exec(compile("def call(depth):\n    return call(depth - 1) if depth else int('x')", "f" * 1_000, "exec"), scope)
+    error = caught(scope["call"], 30)
+    text = trace_of(error)
+    assert text.startswith("… (")
+    assert text.endswith(f"in call\nValueError: {error}\n")
+    assert len(text) < TRACEBACK_CHARS_MAX + 50
 
 
 def test_fingerprint_looks_at_the_innermost_frames() -> None:

@@ -66,6 +66,8 @@ def _wish(signal: JobSignal, now_us: int) -> Raised | Snoozed | CancelObeyed | N
 
 def _rule_on(error: BaseException, policy: ResolvedPolicy) -> tuple[Ruling, float | None, str]:
     """The ruling of the first rule that matches, its seconds if it snoozes, and its name in words."""
+    if policy.retry_on is None and not policy.give_up_on and not policy.snooze_on:  # as most are, and nothing has to be asked
+        return "retry", None, ""
     remarks: list[str] = []
     for ruling, field, rule, seconds in _rules_in_order(policy):
         hit, remark = matches(rule, error)
@@ -88,7 +90,7 @@ def _rules_in_order(policy: ResolvedPolicy) -> Iterator[tuple[Ruling, str, Rule,
 
 
 def _joined(*parts: str) -> str:
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, parts))
 
 
 def _text(signal: JobSignal, name: str) -> str:

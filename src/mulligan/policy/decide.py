@@ -58,11 +58,6 @@ class Case(msgspec.Struct, frozen=True):
         """Whether the limit of executions allows one more."""
         return self.job.max_retries is None or self.job.attempts < self.job.max_retries + 1
 
-    @property
-    def max_age_us(self) -> int | None:
-        """The job's own maximum age; the policy's where the job has none."""
-        return self.policy.max_age_us if self.job.max_age_us is None else self.job.max_age_us
-
 
 class Fate(msgspec.Struct, frozen=True, kw_only=True):
     """What an outcome makes of a job. What is not given stays as it is."""
@@ -93,7 +88,7 @@ def decide(
         return success(job, outcome, signals.now_us, settle_id=settle_id, worker=worker, started_at_us=started_at_us)
     case = Case(job, policy.filled(), max(signals.now_us, job.read_at_us), rng, signals)
     fate = _FATES[type(outcome)](case, outcome)
-    by = outcome.by or worker if isinstance(outcome, Requeued) else worker
+    by = outcome.by or worker if type(outcome) is Requeued else worker
     ran_us = 0 if started_at_us is None else max(0, signals.now_us - started_at_us)
     return _change(job, fate, _guard(job, outcome), settle_id, by, started_at_us, ran_us)
 
@@ -163,9 +158,9 @@ def _change(job: Job, fate: Fate, guard: Guard, settle_id: str, worker: str, sta
 
 
 def _guard(job: Job, outcome: Outcome) -> Guard:
-    if isinstance(outcome, Requeued):
+    if type(outcome) is Requeued:
         return Dead(job.generation)
-    if isinstance(outcome, LeaseLost) and outcome.lapsed:
+    if type(outcome) is LeaseLost and outcome.lapsed:
         return Lapsed(job.fence)  # a renewal in between wins
     return Held(job.fence)
 
@@ -179,7 +174,7 @@ def _is_free(fate: Fate) -> bool:
 
 
 def _raised(case: Case, outcome: Raised) -> Fate:
-    told = _joined(outcome.rule, NO_CODE if outcome.code_missing else "")
+    told = _joined(outcome.rule, NO_CODE) if outcome.code_missing else outcome.rule
     if outcome.ruling == "snooze":
         return _snooze(case, SNOOZE_DEFAULT_S * SECOND_US if outcome.after_us is None else outcome.after_us, told, outcome.error)
     failures = case.job.failures + 1
@@ -197,7 +192,8 @@ def _raised(case: Case, outcome: Raised) -> Fate:
     else:
         delay_us, how = _asked_wait(case, outcome.after_us)
         last_delay_us = UNSET
-    fate = _again(case, cause, delay_us, _joined(f"{head}: {how}", told), outcome.error, counters, "retry", last_delay_us)
+    why = f"{head}: {how}; {told}" if told else f"{head}: {how}"
+    fate = _again(case, cause, delay_us, why, outcome.error, counters, "retry", last_delay_us)
     if fate.status == "pending" and case.signals.over_budget == "fail":
         return _failed(cause, _joined(f"{head}: {NO_BUDGET}", told), outcome.error, counters)
     return fate
@@ -293,7 +289,7 @@ def _again(
     last_delay_us: int | None | UnsetType,
 ) -> Fate:
     """Pending once more, unless the job would be too old by then."""
-    max_age_us = case.max_age_us
+    max_age_us = case.policy.max_age_us if case.job.max_age_us is None else case.job.max_age_us
     # A job claimed at exactly its maximum age is expired, so the next run has to fall before it.
     if max_age_us is not None and case.now_us + delay_us >= case.job.due_first_us + max_age_us:
         why = f"too old: in {span(delay_us / SECOND_US)} it would be beyond its maximum age of {span(max_age_us / SECOND_US)}; {why}"
@@ -353,4 +349,4 @@ def _own_error(name: str, message: str, code: str, at_us: int) -> ErrorInfo:
 
 
 def _joined(*parts: str) -> str:
-    return "; ".join(part for part in parts if part)
+    return "; ".join(filter(None, parts))

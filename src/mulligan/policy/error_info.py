@@ -26,6 +26,7 @@ _CONTEXT = "\nDuring handling of the above exception, another exception occurred
 _CUT = "(earlier exceptions are not shown)\n"
 _MACHINERY = frozenset({"asyncio", "concurrent", "mulligan"})  # the packages that stand between a worker and a handler
 _SIGNALS = (Retry, Snooze, Fail, Cancel)
+_SIGNALS_MODULE = Retry.__module__
 
 Frame = tuple[str, str, str, int]  # module, function, file, line
 
@@ -34,29 +35,29 @@ class Trace(NamedTuple):
     """Where something was raised, in words."""
 
     codes: tuple[CodeType, ...]  # of its frames; as long as they are kept, their ids are their own
-    text: str  # the frames in Python's own form; empty without any
-    places: list[str]  # the innermost ones, for the fingerprint
+    text: str  # the frames in Python's own form, made storable; empty without any
+    fingerprint: str  # of what was raised and the innermost frames
 
 
 # In a storm of failures the same ways through the code come again and again.
-_traces: dict[tuple[int, ...], Trace] = {}
+_traces: dict[tuple[str | int, ...], Trace] = {}
 TRACES_MAX = 1_000
 TRACE_FRAMES_MAX = 50  # of one that is kept
 
 
 def describe(error: BaseException, at_us: int) -> ErrorInfo:
     """The error as the job keeps it."""
-    trace = _trace(error.__traceback__)
     name = _type_name(type(error))
-    message = _message(error)
-    return ErrorInfo(
-        type=name,
-        message=storable_text(message, MESSAGE_CHARS_MAX),
-        code=_code(error),
-        traceback=_tail(_whole_traceback(error, trace.text + _summary(name, message))) if trace.text else None,
-        fingerprint=fingerprint(name, trace.places),
-        at_us=at_us,
-    )
+    message = storable_text(_message(error), MESSAGE_CHARS_MAX)
+    trace = _trace(name, error.__traceback__)
+    text = None
+    if trace.text:
+        text = trace.text + (f"{name}: {message[:SUMMARY_CHARS_MAX]}\n" if message else f"{name}\n")  # storable, as its parts are
+        if error.__cause__ is not None or error.__context__ is not None or isinstance(error, BaseExceptionGroup):
+            text = _tail(_whole_traceback(error, text))
+        elif len(text) > TRACEBACK_CHARS_MAX:
+            text = _tail(text)
+    return ErrorInfo(type=name, message=message, code=_code(error), traceback=text, fingerprint=trace.fingerprint, at_us=at_us)
 
 
 def reported(
@@ -87,9 +88,9 @@ def _digest(text: str) -> str:
 
 
 def _type_name(kind: type) -> str:
-    if kind in _SIGNALS:
-        return f"mulligan.{kind.__name__}"
     module = str(kind.__module__)
+    if module == _SIGNALS_MODULE and kind in _SIGNALS:
+        return f"mulligan.{kind.__name__}"
     return storable_text(kind.__qualname__ if module == "builtins" else f"{module}.{kind.__qualname__}", TYPE_CHARS_MAX)
 
 
@@ -110,9 +111,9 @@ def _code(error: BaseException) -> str | None:
         return None
 
 
-def _trace(trace: TracebackType | None) -> Trace:
-    """The way of a traceback; put in words once, and then known by its code objects and the steps in them."""
-    steps: list[int] = []
+def _trace(name: str, trace: TracebackType | None) -> Trace:
+    """The way of a traceback; put in words once, and then known by what was raised, its code objects and the steps in them."""
+    steps: list[str | int] = [name]
     step = trace
     while step is not None:
         steps.append(id(step.tb_frame.f_code))
@@ -121,7 +122,7 @@ def _trace(trace: TracebackType | None) -> Trace:
     key = tuple(steps)
     known = _traces.get(key)
     if known is None:
-        known = _read(trace)
+        known = _read(name, trace)
         if len(known.codes) <= TRACE_FRAMES_MAX:
             if len(_traces) >= TRACES_MAX:
                 _traces.clear()
@@ -129,7 +130,7 @@ def _trace(trace: TracebackType | None) -> Trace:
     return known
 
 
-def _read(trace: TracebackType | None) -> Trace:
+def _read(name: str, trace: TracebackType | None) -> Trace:
     frames = _frames(trace)
     lines = ["Traceback (most recent call last):\n"] if frames else []
     if len(frames) > FRAMES_MAX:
@@ -139,7 +140,9 @@ def _read(trace: TracebackType | None) -> Trace:
     while trace is not None:
         codes.append(trace.tb_frame.f_code)
         trace = trace.tb_next
-    return Trace(tuple(codes), "".join(lines), [f"{module}:{function}" for module, function, _, _ in frames[-FINGERPRINT_FRAMES:]])
+    places = [f"{module}:{function}" for module, function, _, _ in frames[-FINGERPRINT_FRAMES:]]
+    text = "".join(lines)
+    return Trace(tuple(codes), storable_text(text, len(text)), fingerprint(name, places))
 
 
 def _frames(trace: TracebackType | None) -> list[Frame]:
@@ -168,8 +171,6 @@ def _whole_traceback(error: BaseException, text: str) -> str:
     """The error and what led to it in Python's own form; `text` is its own part."""
     if isinstance(error, BaseExceptionGroup):
         text += _parts(error)
-    if error.__cause__ is None and error.__context__ is None:
-        return text
     return "".join([*reversed(list(_links(error))), text])
 
 
@@ -187,7 +188,8 @@ def _links(error: BaseException) -> Iterator[str]:
             return
         error = before
         seen.add(id(error))
-        yield _trace(error.__traceback__).text + _summary_of(error) + (_parts(error) if isinstance(error, BaseExceptionGroup) else "")
+        frames = _trace(_type_name(type(error)), error.__traceback__).text
+        yield frames + _summary_of(error) + (_parts(error) if isinstance(error, BaseExceptionGroup) else "")
 
 
 def _parts(group: BaseExceptionGroup[BaseException]) -> str:

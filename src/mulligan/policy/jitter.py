@@ -47,6 +47,8 @@ class Jitter(msgspec.Struct, frozen=True):
 
         Only percent without clamp may exceed it: there the cap holds for the raw delay alone.
         """
+        if self.kind == "none":
+            return max(SECONDS_MIN, min(raw, ceiling))
         low, high = self.bounds(raw, start, ceiling, previous, clamp)
         drawn = low if low >= high else rng.uniform(low, high)
         return max(SECONDS_MIN, min(drawn, self._end(high, ceiling)))

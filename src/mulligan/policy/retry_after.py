@@ -18,7 +18,11 @@ _SECONDS = re.compile(r"[+-]?\d+(\.\d+)?")
 def retry_after_us(error: BaseException, now_us: int) -> int | None:
     """The wait the error carries in microseconds, 0 if it lies in the past; None if it carries none that can be read."""
     for attribute, find in _PLACES:
-        value = _look(error, attribute, find)
+        try:
+            holder = getattr(error, attribute, None)
+            value = None if holder is None else find(holder)
+        except (Exception, SystemExit):  # noqa: BLE001 - a stranger's attribute may raise anything
+            value = None
         wait_us = None if value is None else _wait_us(value, now_us)
         if wait_us is not None:
             return wait_us
@@ -32,14 +36,6 @@ def span_us(seconds: object) -> int | None:
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not -math.inf < seconds < math.inf:
         return None
     return round(min(max(0, seconds), SECONDS_MAX) * SECOND_US)
-
-
-def _look(error: BaseException, attribute: str, find: Callable[[Any], Any]) -> Any:
-    try:
-        holder = getattr(error, attribute, None)
-        return None if holder is None else find(holder)
-    except (Exception, SystemExit):  # noqa: BLE001 - a stranger's attribute may raise anything
-        return None
 
 
 def _header(headers: Any) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mulligan.core.job import Job
 from mulligan.policy.queues import Queue
-from mulligan.policy.retry import RetryPolicy, thaw
+from mulligan.policy.retry import THAWED_MAX, RetryPolicy, thaw
 from mulligan.worker.registry import Registry, TaskDef
 
 
@@ -18,9 +18,18 @@ class Policies:
         self._queues = queues
         self._base = base
         self._code: dict[tuple[str, str], RetryPolicy | None] = {}
+        self._known: dict[tuple[str, str, str], RetryPolicy] = {}
 
     def for_job(self, job: Job) -> RetryPolicy:
         """The policy that decides about this job, here."""
+        known = self._known.get((job.task, job.queue, job.policy))
+        if known is None:
+            if len(self._known) >= THAWED_MAX:  # stored data must not grow this process
+                self._known.clear()
+            known = self._known[(job.task, job.queue, job.policy)] = self._read(job)
+        return known
+
+    def _read(self, job: Job) -> RetryPolicy:
         key = (job.task, job.queue)
         if key not in self._code:
             self._code[key] = self._merge(*key)
