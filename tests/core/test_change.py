@@ -41,6 +41,8 @@ def record(of: ErrorInfo) -> HistoryRecord:
         ({"result_json": "\0"}, "the result holds a NUL"),
         ({"result_json": "x" * (PAYLOAD_BYTES_MAX + 1)}, "the result has 1,048,577 characters"),
         ({"why": "\ud800"}, "the reason holds a lone surrogate"),
+        ({"error": error(), "why": "\0"}, "the reason holds a NUL"),
+        ({"error": error(), "record": record(error(code="\0"))}, "the error type or code holds a NUL"),
     ],
 )
 def test_texts_that_not_every_store_keeps_are_rejected(fields: dict[str, Any], what: str) -> None:

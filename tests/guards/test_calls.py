@@ -12,8 +12,8 @@ FEW, MANY = 1_000, 3_000
 
 # Measured on Python 3.11 (newer ones make fewer calls: a comprehension is none any more), and an eighth more. They move a little with the
 # width of the batches, since each batch has calls of its own.
-PER_JOB = {"memory": 111, "sqlite": 43, "postgres": 50, "mongo": 76, "redis": 48}
-PER_ATTEMPT = {"memory": 165, "sqlite": 101, "postgres": 121, "mongo": 205, "redis": 111}
+PER_JOB = {"memory": 101, "sqlite": 37, "postgres": 45, "mongo": 73, "redis": 43}
+PER_ATTEMPT = {"memory": 135, "sqlite": 71, "postgres": 96, "mongo": 179, "redis": 88}
 
 
 async def calls_of_a_drain(url: str, jobs: int, task: str) -> int:

@@ -34,7 +34,7 @@ WORKER = (
         "a claim that is repeated counts on a new lease",
         "A29 A9",
         FETCHER,
-        "lease_s = (min(job.lease_expires_at_us or 0 for job in claimed.jobs) - claimed.now_us) / SECOND_US",
+        "lease_s = (min([job.lease_expires_at_us or 0 for job in claimed.jobs]) - claimed.now_us) / SECOND_US",
         "lease_s = self._settings.lease",
     ),
     Bug(

@@ -7,7 +7,7 @@ part of a cycle, and tens of thousands of them a second would keep the garbage c
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, final
 
 import msgspec
 
@@ -42,6 +42,7 @@ class Lapsed(msgspec.Struct, frozen=True, gc=False, tag=True):
     fence: int
 
 
+@final
 class Dead(msgspec.Struct, frozen=True, gc=False, tag=True):
     """Applies only to a failed job of this generation."""
 
@@ -119,14 +120,24 @@ def check_writable(change: Change) -> None:
     """Raises StoreRejected for a change with a text that not every store can keep. Every store calls it before it settles."""
     if change.result_json is not None:
         _check_text(change.result_json, PAYLOAD_BYTES_MAX, "result", change)
-    recorded = change.record.error if change.record else None
-    for error in (change.error, None if recorded is change.error else recorded):
-        if error is not None:
-            _check_text(error.message, 2 * MESSAGE_CHARS_MAX, "error message", change)
-            _check_text(error.traceback or "", 2 * TRACEBACK_CHARS_MAX, "traceback", change)
-            _check_text(error.type + (error.code or ""), MESSAGE_CHARS_MAX, "error type or code", change)
-    if change.why:
+    error = change.error
+    if error is not None:
+        # Mostly one look at all its texts is enough: together they are no longer than the shortest of them may be.
+        whole = f"{change.why}{error.message}{error.traceback}{error.type}{error.code}"
+        if len(whole) > MESSAGE_CHARS_MAX or "\0" in whole or not whole.isascii():
+            _check_error(error, change)
+            _check_text(change.why, 2 * MESSAGE_CHARS_MAX, "reason", change)
+    elif change.why:
         _check_text(change.why, 2 * MESSAGE_CHARS_MAX, "reason", change)
+    if change.record is not None and change.record.error is not None and change.record.error is not error:
+        _check_error(change.record.error, change)
+
+
+def _check_error(error: ErrorInfo, change: Change) -> None:
+    _check_text(error.message, 2 * MESSAGE_CHARS_MAX, "error message", change)
+    if error.traceback is not None:
+        _check_text(error.traceback, 2 * TRACEBACK_CHARS_MAX, "traceback", change)
+    _check_text(error.type + (error.code or ""), MESSAGE_CHARS_MAX, "error type or code", change)
 
 
 def _check_text(text: str, chars_max: int, what: str, change: Change) -> None:

@@ -127,7 +127,7 @@ _RETRIED = frozenset({"failure", "timeout", "retry asked"})
 def row_of(change: Change, verdict: Verdict) -> Row | None:
     """The row of a change that is a plain success, or a failure that is tried again; None for any other."""
     guard = change.guard
-    if not verdict.applied or isinstance(guard, Dead):
+    if not verdict.applied or type(guard) is Dead:
         return None
     if change.cause == "success":
         return (

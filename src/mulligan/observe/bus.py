@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Protocol
 
 from mulligan.core.events import EVENT_KINDS, ROW_KINDS, Event, EventKind, Row, RowKind
@@ -41,6 +42,7 @@ class EventBus:
         self._subscribers: dict[str, tuple[Subscriber, ...]] = dict.fromkeys(EVENT_KINDS, ())
         self._ears: dict[str, tuple[Ear, ...]] = dict.fromkeys(EVENT_KINDS, ())  # of each subscriber
         self._meters: dict[str, tuple[Meter, ...]] = dict.fromkeys(EVENT_KINDS, ())
+        self._row_meters: dict[str, tuple[tuple[str, Meter], ...]] = dict.fromkeys(row_kinds, ())  # and which of its kinds each counts
 
     def publish(self, events: Iterable[Event]) -> None:
         """Adds the events to the ring and tells their subscribers."""
@@ -62,9 +64,8 @@ class EventBus:
                 self.publish(self._events_of(row))
                 return
         self._ring.append(row)
-        for kind in self._row_kinds[name].kinds:
-            for meter in self._meters[kind]:
-                meter.on_rows(kind, (row,))
+        for kind, meter in self._row_meters[name]:
+            meter.on_rows(kind, (row,))
 
     def publish_rows(self, rows: Sequence[Row]) -> None:
         """Publishes the events of rows, in their order."""
@@ -75,14 +76,15 @@ class EventBus:
         self._ring.extend(rows)
         for name in names:
             alike = rows if len(names) == 1 else [row for row in rows if row[0] == name]
-            for kind in self._row_kinds[name].kinds:
-                for meter in self._meters[kind]:
-                    meter.on_rows(kind, alike)
+            for kind, meter in self._row_meters[name]:
+                meter.on_rows(kind, alike)
 
     def measure(self, meter: Meter) -> None:
         """Adds a meter to the kinds it counts."""
         for kind in meter.kinds:
             self._meters[kind] = (*self._meters[kind], meter)
+        for name, (kinds, _) in self._row_kinds.items():
+            self._row_meters[name] = tuple((kind, one) for kind in kinds for one in self._meters[kind])
 
     def subscribe(
         self, subscriber: Subscriber, kinds: Iterable[str] = EVENT_KINDS, *, listens_to_rows: Ear = lambda _name: True
@@ -92,10 +94,7 @@ class EventBus:
         `listens_to_rows` tells whether it would do anything now with the events of such a row (core/events.ROW_KINDS).
         """
         wanted = tuple(kinds)
-
-        def ear(name: str) -> bool:  # of this subscription alone, so that it can be taken away without another's
-            return listens_to_rows(name)
-
+        ear = partial(listens_to_rows)  # of this subscription alone, so that it can be taken away without another's
         for kind in wanted:
             self._subscribers[kind] = (*self._subscribers[kind], subscriber)
             self._ears[kind] = (*self._ears[kind], ear)

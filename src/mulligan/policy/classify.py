@@ -34,7 +34,7 @@ def classify(error: BaseException, policy: RetryPolicy, now_us: int, *, timed_ou
     return Raised(
         error=describe(error, now_us),
         ruling=ruling,
-        rule=storable_text(rule, TEXT_CHARS_MAX),
+        rule=storable_text(rule, TEXT_CHARS_MAX) if rule else "",
         after_us=wait_us,
         retry_after_us=told_us,
         timed_out=timed_out,

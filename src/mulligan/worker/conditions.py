@@ -127,7 +127,7 @@ class Conditions:
         """Counts an execution for whoever judges by many. An error that is given up for good says nothing about the downstream."""
         if type(outcome) is Succeeded:
             self.flow.ended(job, ok=True)
-        elif isinstance(outcome, Raised):
+        elif type(outcome) is Raised:
             self.flow.ended(job, ok=False)
         else:
             return

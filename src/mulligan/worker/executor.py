@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import logging
+import math
 import random
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +28,6 @@ from mulligan.observe.bus import EventBus
 from mulligan.policy.classify import classify
 from mulligan.policy.decide import decide, success
 from mulligan.policy.error_info import reported
-from mulligan.policy.retry import RetryPolicy
 from mulligan.worker.committer import Committer
 from mulligan.worker.conditions import Conditions
 from mulligan.worker.context import Context
@@ -90,6 +90,7 @@ class Executor:
         self._closing = False
         self._settle_numbers = itertools.count(1)  # with the worker's name, which is never reused, an id of its own for each change
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at_s = math.inf  # when it fires, on the loop's clock
         self._loop_time: Callable[[], float] = float  # the loop is known when there are jobs
         self.new_run: Callable[[Job, float], Run] = Run
         self.running = 0  # jobs in a slot that the committer has not accepted yet
@@ -208,7 +209,8 @@ class Executor:
                 run.slot = this
                 self.busy += 1
                 self.running += 1
-                self._wake_slot()
+                if self._ready and not self._waking:
+                    self._wake_slot()
                 try:
                     await self._execute(run)
                 except BaseException as error:
@@ -251,7 +253,7 @@ class Executor:
         if run.started_at_us is not None:
             self._conditions.ended(run.job, outcome)
         change = self._decide(run, outcome)
-        run.holds_slot = self._holds_slot(change)
+        run.holds_slot = bool(self._hold_s) and self._holds_slot(change)
         if not self.committer.offer(change, run):
             await self.committer.submit(change, run)
         self.accepted += 1
@@ -285,7 +287,8 @@ class Executor:
             self._bus.publish_row(("started", now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts))
         if job.timeout_us is not None:
             run.deadline = self._loop_time() + job.timeout_us / SECOND_US
-            self._watch(run.deadline)
+            if run.deadline < self._timer_at_s:
+                self._watch(run.deadline)
         return task
 
     async def _perform(self, run: Run, task: TaskDef) -> Outcome | None:
@@ -343,17 +346,14 @@ class Executor:
         return self._classify(run, error)
 
     def _classify(self, run: Run, error: BaseException, *, timed_out: bool = False) -> Outcome:
-        return classify(error, self._policy(run.job), self._time.now_us(), timed_out=timed_out)
-
-    def _policy(self, job: Job) -> RetryPolicy:
-        return self._policies.for_job(job)
+        return classify(error, self._policies.for_job(run.job), self._time.now_us(), timed_out=timed_out)
 
     def _decide(self, run: Run, outcome: Outcome) -> Change:
         now_us = self._time.now_us()
         settle_id = f"{self._worker}#{next(self._settle_numbers)}"
         if type(outcome) is Succeeded:  # most of all outcomes, and no policy has to be asked
             return success(run.job, outcome, now_us, settle_id=settle_id, worker=self._worker, started_at_us=run.started_at_us)
-        policy = self._policy(run.job)
+        policy = self._policies.for_job(run.job)
         return decide(
             run.job,
             outcome,
@@ -367,7 +367,7 @@ class Executor:
 
     def _holds_slot(self, change: Change) -> bool:
         """Whether the slot stays empty through this backoff, for queues that ask for it (hold_slot_up_to)."""
-        if change.status != "pending" or change.lane != "retry" or not self._hold_s:
+        if change.status != "pending" or change.lane != "retry":
             return False
         return change.delay_us / SECOND_US <= self._hold_s.get(change.queue, 0.0)
 
@@ -375,17 +375,17 @@ class Executor:
 
     def _watch(self, deadline: float) -> None:
         """One timer for all runs: it stands at the earliest deadline anybody asked for."""
-        if self._timer is None or deadline < self._timer.when():
-            if self._timer is not None:
-                self._timer.cancel()
-            self._timer = asyncio.get_running_loop().call_at(deadline, self._check_deadlines)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_at(deadline, self._check_deadlines)
+        self._timer_at_s = deadline
 
     def _check_deadlines(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at_s = None, math.inf
         now = asyncio.get_running_loop().time()
         running = [run for run in self._holdings.runs() if run.in_handler and run.deadline is not None and run.stop is None]
         for run in running:
             if run.deadline is not None and run.deadline <= now:
                 self.stop_run(run, "timeout")
-            elif run.deadline is not None:
+            elif run.deadline is not None and run.deadline < self._timer_at_s:
                 self._watch(run.deadline)

@@ -185,7 +185,7 @@ class Fetcher:
         self._time.set(claimed.now_us)
         if claimed.jobs:
             # The store says how long it gives: a repeat whose first answer was lost gets no new lease. Counted from before it was asked.
-            lease_s = (min(job.lease_expires_at_us or 0 for job in claimed.jobs) - claimed.now_us) / SECOND_US
+            lease_s = (min([job.lease_expires_at_us or 0 for job in claimed.jobs]) - claimed.now_us) / SECOND_US
             self._held_until_s = sent_s + lease_s * SURE_OF_LEASE
         self._pace(began_s, loop.time(), full=len(claimed.jobs) == wanted)
         return claimed

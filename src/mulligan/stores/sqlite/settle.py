@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.core.change import Change, Dead, Held, Lapsed, Verdict
+from mulligan.core.change import Change, Dead, Held, Verdict
 from mulligan.core.events import Event, StoredForm, stored_forms_of
 from mulligan.core.job import HISTORY_MAX, Status
 from mulligan.stores.sqlite.bulk import ROWS, Params
@@ -159,6 +159,8 @@ class _Batch:
         """Why the change's guard does not hold; empty if it does."""
         if state is None:
             return "missing"
+        if type(change.guard) is Held:
+            return "" if state.status == "processing" and state.fence == change.guard.fence else "stale"
         if isinstance(change.guard, Dead):
             if state.status != "failed" or state.generation != change.guard.generation:
                 return "not failed"
@@ -167,13 +169,13 @@ class _Batch:
             return "unique key taken" if taken else ""
         if state.status != "processing" or state.fence != change.guard.fence:
             return "stale"
-        if isinstance(change.guard, Lapsed) and (state.lease_expires_at_us is None or state.lease_expires_at_us > self._now_us):
+        if state.lease_expires_at_us is None or state.lease_expires_at_us > self._now_us:
             return "not lapsed"
         return ""
 
     def _take(self, state: _State, change: Change) -> None:
         """Notes what is to be written, and lets the state follow it."""
-        requeued = isinstance(change.guard, Dead)
+        requeued = type(change.guard) is Dead
         status = change.status
         if status == "pending" and state.cancel_requested and not requeued:
             status = "cancelled"  # Cancel wins over every way back to pending, except an operator's.
