@@ -56,7 +56,7 @@ class Database:
         self.meta: Collection = self.plain["mulligan_meta"]
         self.limits: Collection = self.plain["mulligan_limits"]
         self.notes: Collection = self.plain["mulligan_notes"]
-        self.hints: Collection = self.plain["mulligan_hints"].with_options(write_concern=quick, read_concern=ReadConcern("majority"))
+        self.hints: Collection = self.plain["mulligan_hints"].with_options(write_concern=quick)
         self.letters: Collection | None = None if letters is None else self.plain[letters]
         self.token = new_id(0)  # by which this process knows its own hints
         self.last_chunk = 0  # where the event log ended when last seen (eventlog.py)

@@ -21,10 +21,11 @@ from mulligan.core.contract import Ask
 from mulligan.core.errors import SchemaMismatch
 from mulligan.core.job import LANES, Lane
 from mulligan.stores.migration import Migration
+from mulligan.stores.mongo import wake
 from mulligan.stores.mongo.database import Collection, Database
 
 VERSION = 1
-COLLECTIONS = ("jobs", "claims", "events", "queues", "schedules", "workers", "meta", "hints", "limits", "notes")
+COLLECTIONS = ("jobs", "claims", "events", "queues", "schedules", "workers", "meta", "limits", "notes")
 DUE, FIFO, TURN, TURN_DUE, LEASE, SLOTS, KEYS, REST, LIVE_KEY, SCHEDULE, LETTER = (
     f"mulligan_{name}" for name in ("due", "fifo", "turn", "turn_due", "lease", "slots", "keys", "rest", "live_key", "schedule", "letter")
 )
@@ -65,6 +66,7 @@ STEPS = (
         name="collections and indexes of jobs, claims, limits, events, notes, queues, schedules, workers and hints",
         statements=(
             *(f"db.createCollection('mulligan_{name}')" for name in COLLECTIONS),
+            f"db.createCollection('{wake.HINTS}', {{capped: true, size: {wake.BYTES_MAX}}})",
             *(f"db.mulligan_jobs.createIndex({dict(index.document['key'])})  // {index.document['name']}" for index in JOB_INDEXES),
             *(f"db.mulligan_claims.createIndex({dict(index.document['key'])})  // {index.document['name']}" for index in CLAIM_INDEXES),
             *(f"db.mulligan_limits.createIndex({dict(index.document['key'])})  // {index.document['name']}" for index in LIMIT_INDEXES),
@@ -118,6 +120,7 @@ async def prepare(database: Database) -> None:
     for name in COLLECTIONS:
         if f"mulligan_{name}" not in names:
             await _create(database, f"mulligan_{name}")
+    await wake.make(database)
     await database.jobs.create_indexes(list(JOB_INDEXES))
     await database.claims.with_options(write_concern=database.jobs.write_concern).create_indexes(list(CLAIM_INDEXES))
     await database.limits.create_indexes(list(LIMIT_INDEXES))

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 from pymongo import AsyncMongoClient
-from pymongo.asynchronous.change_stream import AsyncChangeStream
 from pymongo.errors import PyMongoError
 
 from mulligan.core.change import Change, Grip, Verdict, check_writable
@@ -32,7 +31,6 @@ from mulligan.core.contract import (
 )
 from mulligan.core.errors import BadSetting, MulliganError, StoreUnavailable
 from mulligan.core.events import Event
-from mulligan.core.ids import new_id
 from mulligan.core.job import Job, NewJob, Status
 from mulligan.core.limits import Level
 from mulligan.core.receipt import Receipt, check_receipt
@@ -53,17 +51,16 @@ from mulligan.stores.mongo import (
     settle,
     stats,
     take,
+    wake,
 )
 from mulligan.stores.mongo.abandoned import APP_NAME
-from mulligan.stores.mongo.database import Client, Database, Doc
+from mulligan.stores.mongo.database import Client, Database
 from mulligan.stores.mongo.faults import is_access_refused, translated
 from mulligan.stores.network.options import CONNECTIONS, TIMEOUT_S
 from mulligan.stores.network.store import NetworkStore
 
-Stream = AsyncChangeStream[Doc]
 WIRE_VERSION_MIN = 17  # MongoDB 6.0
 HINT_GAP_S = 0.02  # between two hints to other processes
-HEAR_MS = 1_000  # so long the server keeps a question for news before it answers that there is none
 
 
 class MongoStore(NetworkStore):
@@ -87,7 +84,7 @@ class MongoStore(NetworkStore):
         self._letters = letters
         self._client: Client | None = None
         self._database: Database | None = None
-        self._stream: Stream | None = None  # opened with the store, and used by the first subscription
+        self._tail: wake.Tail | None = None  # begun with the store, and used by the first subscription
 
     # -- Life ---------------------------------------------------------------------------------------------------------
 
@@ -101,7 +98,7 @@ class MongoStore(NetworkStore):
             await schema.prepare(database)
             await eventlog.find_end(database)
             with suppress(PyMongoError):  # hints are only hints; the subscription tries again, and says why it cannot
-                self._stream = await self._watch(database)
+                self._tail = await wake.follow(database)
         except Exception as problem:
             if is_access_refused(problem):
                 raise BadSetting(str(translated(problem, self._where))) from problem
@@ -150,15 +147,15 @@ class MongoStore(NetworkStore):
 
     async def _disconnect(self) -> None:
         client, self._client, self._database = self._client, None, None
-        stream, self._stream = self._stream, None
-        if stream is not None:
-            await stream.close()
+        tail, self._tail = self._tail, None
+        if tail is not None:
+            await tail.close()
         if client is not None:
             await client.close()
 
     def _abandon(self) -> list[object]:
-        left: list[object] = [self._client, self._database, self._stream]
-        self._client = self._database = self._stream = None
+        left: list[object] = [self._client, self._database, self._tail]
+        self._client = self._database = self._tail = None
         return left
 
     def _translated(self, problem: Exception) -> MulliganError:
@@ -176,24 +173,19 @@ class MongoStore(NetworkStore):
 
     # -- Hints --------------------------------------------------------------------------------------------------------
 
-    async def _watch(self, database: Database) -> Stream:
-        # This process was told already by `announce`, so its own hints are left out.
-        others = [{"$match": {"fullDocument.by": {"$ne": database.token}}}]
-        return await database.hints.watch(others, max_await_time_ms=HEAR_MS, batch_size=100)
-
     async def _subscribe(self, heard: Callable[[], None]) -> None:
         # Every question is answered within HEAR_MS, so a socket that is silent for the time of a call is a lost connection.
-        stream, self._stream = self._stream, None
-        if stream is None:
-            stream = await self._watch(self._db)
+        tail, self._tail = self._tail, None
+        if tail is None:
+            tail = await wake.follow(self._db)
             heard()  # for what was missed since the one before; the first one stands since the store was opened
-        async with stream:
-            while stream.alive:
-                if await stream.try_next() is not None:
+        async with tail:
+            while tail.alive:
+                async for _ in tail:
                     heard()
 
     async def _spread(self) -> None:
-        await self._db.hints.replace_one({"_id": "hint"}, {"by": self._db.token, "name": new_id(0)}, upsert=True)
+        await wake.spread(self._db)
         await asyncio.sleep(HINT_GAP_S)  # those that come meanwhile go as one
 
     # -- Jobs: insert, claim, renew, settle ---------------------------------------------------------------------------
