@@ -30,7 +30,7 @@ from mulligan.core.lending import allot
 from mulligan.core.limits import matters_without_group
 from mulligan.stores.mongo.careful import claim_carefully
 from mulligan.stores.mongo.database import Database, Doc
-from mulligan.stores.mongo.look import Candidate, Seen, look
+from mulligan.stores.mongo.look import Candidate, Seen, look, next_due_us
 from mulligan.stores.mongo.marks import READY_MAX, mark, unmark
 from mulligan.stores.mongo.rows import WITHOUT_HISTORY
 from mulligan.stores.mongo.take import Wish, answer, claim_doc, forget_claims, guarded, held, take, taken_values
@@ -54,19 +54,25 @@ async def claim(database: Database, wish: Wish, rng: random.Random) -> Claimed:
     lines = _pick(wish, seen, [ask.guaranteed for ask in wish.asks], wish.total, wish.total)
     chosen = list(chain(*lines))
     if not chosen:
-        return await answer(database, wish, [], seen)
+        return await answer(database, [], seen, await _due_next(database, wish, 0, seen))
     remembered, docs = await asyncio.gather(_remember(database, wish, chosen, seen.now_us), _read(database, chosen))
     if not remembered:  # the same claim, twice at the same moment
         known = await database.claims.find_one({"_id": wish.claim_id})
         return await held(database, wish, known or {"ids": [], "fences": []}, seen)
-    won = await _take(database, wish, chosen, docs, seen.now_us)
+    won, due_us = await asyncio.gather(_take(database, wish, chosen, docs, seen.now_us), _due_next(database, wish, len(chosen), seen))
     if len(won) < len(chosen):
         # Claims of one process wait for each other here, so that they have only strangers to fight.
         async with database.claiming:
             seen = await _take_more(database, wish, won, _lost(lines, won), rng)
+            due_us = await _due_next(database, wish, len(won), seen)
     if not won:  # a repeat may take something
         await database.claims.delete_one({"_id": wish.claim_id})
-    return await answer(database, wish, won, seen)
+    return await answer(database, won, seen, due_us)
+
+
+async def _due_next(database: Database, wish: Wish, jobs: int, seen: Seen) -> int | None:
+    """When the next job falls due. Not asked for a full claim; beside the take it costs no time, as that waits for the disk."""
+    return await next_due_us(database, {ask.queue for ask in wish.asks} - seen.paused, seen.now_us) if jobs < wish.total else None
 
 
 async def _take_more(database: Database, wish: Wish, won: list[Doc], shares: list[int], rng: random.Random) -> Seen:
@@ -134,7 +140,7 @@ async def _remember(database: Database, wish: Wish, chosen: Sequence[Candidate],
 
 
 async def _read(database: Database, chosen: Sequence[Candidate]) -> dict[str, Doc]:
-    docs = await database.docs(database.jobs, {"_id": {"$in": [one.id for one in chosen]}}, WITHOUT_HISTORY)
+    docs = await database.docs(database.jobs, {"_id": {"$in": [one.id for one in chosen]}}, WITHOUT_HISTORY, batch=len(chosen) + 1)
     return {doc["_id"]: doc for doc in docs}
 
 
@@ -143,20 +149,22 @@ async def _take(database: Database, wish: Wish, chosen: Sequence[Candidate], doc
     values = taken_values(wish, now_us)
     written = await take(database, guarded({"status": "pending"}, [(one.id, one.fence) for one in chosen]), values)
     ids = [one.id for one in chosen]
-    if written == len(docs) == len(ids) and all(_is_as_seen(docs[one.id], one) for one in chosen):
-        return [_taken(docs[job_id], values) for job_id in ids]
+    if written == len(docs) == len(ids):
+        taken = [doc for one in chosen if (doc := _taken(docs[one.id], one.fence, values)) is not None]
+        if len(taken) == len(ids):
+            return taken
     mine = {"_id": {"$in": ids}, "status": "processing", "claim_id": wish.claim_id}
     won = {doc["_id"]: doc for doc in await database.docs(database.jobs, mine, WITHOUT_HISTORY)}
     return [won[job_id] for job_id in ids if job_id in won]
 
 
-def _is_as_seen(doc: Doc, one: Candidate) -> bool:
-    return doc.get("status") == "pending" and doc.get("fence") == one.fence and type(doc.get("attempts")) is int
-
-
-def _taken(doc: Doc, values: Doc) -> Doc:
-    doc.update(values)
-    doc["fence"] += 1
-    doc["attempts"] += 1
+def _taken(doc: Doc, fence: int, values: Doc) -> Doc | None:
+    """The document as the take has left it; None if it was not read as it had been seen, and must be read again."""
+    attempts = doc.get("attempts")
+    if doc.get("status") != "pending" or doc.get("fence") != fence or type(attempts) is not int:
+        return None
+    doc |= values
+    doc["fence"] = fence + 1
+    doc["attempts"] = attempts + 1
     doc.pop("run_at_us", None)
     return doc

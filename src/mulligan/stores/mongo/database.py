@@ -98,10 +98,14 @@ class Database:
         hint: str = "_id_",
         sort: Sequence[tuple[str, int]] = (),
         limit: int = 0,
+        batch: int = 0,
         session: AsyncClientSession | None = None,
     ) -> list[Doc]:
-        """The documents a query finds. A text in one of them that is no UTF-8 comes as bytes, and does not keep the others from coming."""
-        found = collection.find(query, fields, hint=hint, limit=limit, sort=list(sort) or None, session=session)
+        """The documents a query finds. A text in one of them that is no UTF-8 comes as bytes, and does not keep the others from coming.
+
+        `batch` is how many of them may come in the first answer; the server's own number is a hundred.
+        """
+        found = collection.find(query, fields, hint=hint, limit=limit, batch_size=batch, sort=list(sort) or None, session=session)
         try:
             return await found.to_list()
         except InvalidBSON:

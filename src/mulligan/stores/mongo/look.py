@@ -221,20 +221,19 @@ def _joined(collection: str, name: str, *stages: Doc) -> Doc:
 async def next_due_us(database: Database, queues: Iterable[str], now_us: int) -> int | None:
     """When the next pending job of these queues falls due, of those that are not due yet.
 
-    One probe for each lane and priority of each queue, because the index has them before the time; one more where there are groups.
+    The server goes to the first key of each lane and priority of a queue and merges what it finds; once more where there are groups.
     Marked jobs were due when they were marked: only after a clock was set back is one of them in the future, and there are few.
     """
     later = {"run_at_us": {"$gt": now_us}}
     pipeline: list[Doc] = [{"$match": {"_id": "schema"}}, {"$project": {"_id": 1}}]
     for queue in sorted(queues):
         fields = ("line", "turn_due") if queue in database.grouped else ("line",)
-        for priority in PRIORITIES:
-            for query in ({field: line_of(queue, lane, priority), **later} for lane in LANES for field in fields):
-                first: list[Doc] = [{"$sort": {"run_at_us": 1}}, {"$limit": 1}, {"$project": {"run_at_us": 1}}]
-                pipeline.append(_union("mulligan_jobs", {"$match": query}, *first))
-            marked = {"fifo_line": fifo_line_of(queue, priority), **later}
-            earliest = {"$group": {"_id": None, "run_at_us": {"$min": "$run_at_us"}}}
-            pipeline.append(_union("mulligan_jobs", {"$match": marked}, earliest))
+        lines = [line_of(queue, lane, priority) for lane in LANES for priority in PRIORITIES]
+        first: list[Doc] = [{"$sort": {"run_at_us": 1}}, {"$limit": 1}, {"$project": {"_id": 0, "run_at_us": 1}}]
+        pipeline += [_union("mulligan_jobs", {"$match": {field: {"$in": lines}, **later}}, *first) for field in fields]
+        marked = {"fifo_line": {"$in": [fifo_line_of(queue, priority) for priority in PRIORITIES]}, **later}
+        earliest = {"$group": {"_id": None, "run_at_us": {"$min": "$run_at_us"}}}
+        pipeline.append(_union("mulligan_jobs", {"$match": marked}, earliest))
     pipeline.append({"$match": {"run_at_us": {"$type": "number"}}})
     times = [int(doc["run_at_us"]) for doc in await database.rows(database.meta, pipeline)]
     return min(times, default=None)

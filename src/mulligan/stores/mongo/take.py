@@ -78,12 +78,13 @@ async def held(database: Database, wish: Wish, known: Doc, seen: Seen) -> Claime
         await take(database, guarded(guard, grips), taken_values(wish, seen.now_us))
     mine = {"_id": {"$in": known["ids"]}, "status": "processing", "claim_id": wish.claim_id}
     docs = {doc["_id"]: doc for doc in await database.docs(database.jobs, mine, WITHOUT_HISTORY)}
-    return await answer(database, wish, [docs[job_id] for job_id in dict.fromkeys(known["ids"]) if job_id in docs], seen)
-
-
-async def answer(database: Database, wish: Wish, docs: list[Doc], seen: Seen) -> Claimed:
-    """The answer of a claim that no limit and no group had a say in."""
+    found = [docs[job_id] for job_id in dict.fromkeys(known["ids"]) if job_id in docs]
     due_us = None
-    if len(docs) < wish.total:
+    if len(found) < wish.total:
         due_us = await next_due_us(database, {ask.queue for ask in wish.asks} - seen.paused, seen.now_us)
+    return await answer(database, found, seen, due_us)
+
+
+async def answer(database: Database, docs: list[Doc], seen: Seen, due_us: int | None) -> Claimed:
+    """The answer of a claim that no limit and no group had a say in."""
     return Claimed(jobs=await sorted_out(database, docs, seen.now_us), now_us=seen.now_us, next_due_us=due_us)
