@@ -10,6 +10,7 @@ records of the history are texts: what is in them never meets MongoDB's rules fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple, get_args
 
 import msgspec
@@ -32,7 +33,8 @@ OF_RUNNING = ("claim_id", "lease_owner", "lease_expires_at_us", "slots", "given_
 OF_REST = ("finished_at_us", "rest")
 
 _PLAIN = tuple((name, "_id" if name == "id" else name) for name in COLUMNS)
-_TAGS, _ERROR, _CANCEL = (COLUMNS.index(name) for name in ("tags", "last_error", "cancel_requested"))
+_EMPTY: Doc = {**dict.fromkeys(key for _, key in _PLAIN), "tags": (), "cancel_requested": False}
+_in_order = itemgetter(*(key for _, key in _PLAIN), "read_at_us")
 _TYPES = {field.name: field.type for field in msgspec.structs.fields(Job)}
 _error_decoder = msgspec.json.Decoder(dict[str, Any] | None)
 _record_decoder = msgspec.json.Decoder(HistoryRecord)
@@ -77,13 +79,10 @@ def document_of(job: Job) -> Doc:
 def decoded(doc: Doc, now_us: int) -> Job | Bad:
     """The job of a document, without its history."""
     try:
-        values: list[Any] = [doc.get(name) for _, name in _PLAIN]
-        values[_TAGS] = values[_TAGS] if values[_TAGS] is not None else ()
-        values[_CANCEL] = values[_CANCEL] if values[_CANCEL] is not None else False
-        if values[_ERROR] is not None:
-            values[_ERROR] = _error_decoder.decode(values[_ERROR])
-        values.append(now_us)
-        job = msgspec.convert(values, Job)
+        fields = {**_EMPTY, **doc, "read_at_us": now_us}
+        if fields["last_error"] is not None:
+            fields["last_error"] = _error_decoder.decode(fields["last_error"])
+        job = msgspec.convert(_in_order(fields), Job)
         return job if job.group is None or is_group(job.group) else _salvaged(doc, now_us)
     except (msgspec.ValidationError, msgspec.DecodeError, TypeError, UnicodeError):
         return _salvaged(doc, now_us)

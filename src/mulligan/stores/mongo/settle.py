@@ -20,7 +20,7 @@ from mulligan.stores.mongo.database import Database
 from mulligan.stores.mongo.eventlog import append_events
 from mulligan.stores.mongo.judge import KEY_TAKEN, Judged, State, judge, states_of
 from mulligan.stores.mongo.letters import copy_letters
-from mulligan.stores.mongo.write import Write, operations, plain_write
+from mulligan.stores.mongo.write import Write, operations, plain_updates
 
 ROUNDS = 20
 _DUPLICATE_KEY = 11_000
@@ -60,7 +60,7 @@ def is_plain(changes: Sequence[Change]) -> bool:
 
 async def _write_plain(database: Database, changes: Sequence[Change]) -> bool:
     """Writes successes without looking first; whether all of them were held."""
-    written = await database.jobs.bulk_write(operations([plain_write(change, database.now_term()) for change in changes]), ordered=False)
+    written = await database.jobs.bulk_write(plain_updates(changes, database.now_term()), ordered=False)
     return written.matched_count == len(changes)
 
 

@@ -7,8 +7,9 @@ update of its own, because a refused key ends a statement, and must end no other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from pymongo import UpdateMany, UpdateOne
@@ -19,6 +20,7 @@ from mulligan.stores.mongo.database import Doc
 from mulligan.stores.mongo.rows import OF_REST, OF_RUNNING, OF_WAITING, to_json
 from mulligan.stores.mongo.schema import live_key_of, rest_of, waiting_place
 
+T = TypeVar("T")
 GROUP_MAX = 250  # jobs in one update; the search in the list costs as much as the rest beyond this
 GROUP_BYTES_MAX = 4_000_000  # of texts in one update; a command may have 48 MB, a document in it 16 MB
 
@@ -103,17 +105,32 @@ class Write(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _counters(change: Change) -> Doc:
-    return {
-        "attempts": change.attempts,
-        "failures": change.failures,
-        "crashes": change.crashes,
-        "snoozes": change.snoozes,
-        "releases": change.releases,
-        "generation": change.generation,
-    }
+    return {name: getattr(change, name) for name in _COUNTERS}
 
 
-def plain_write(change: Change, now: Any) -> Write:
+_COUNTERS = ("attempts", "failures", "crashes", "snoozes", "releases", "generation")
+_likeness = attrgetter("guard.fence", "queue", "lane", *_COUNTERS)
+_job_id = attrgetter("job_id")
+
+
+def plain_updates(changes: Sequence[Change], now: Any) -> list[UpdateMany]:
+    """The updates of a batch of nothing but successes of different jobs. Nothing is made for each of them but its part in the lists."""
+    groups: dict[tuple[object, ...], list[Change]] = {}
+    for change in changes:
+        groups.setdefault((_likeness(change), change.result_json is None), []).append(change)
+    updates: list[UpdateMany] = []
+    for group in groups.values():
+        group.sort(key=_job_id)
+        for part in _portions(group, [len(change.result_json or "") for change in group]):
+            first = _plain_write(part[0], now)
+            lists: dict[str, list[Any]] = {"settle_id": [change.settle_id for change in part]}
+            if first.own.get("result_json") is not None:
+                lists["result_json"] = [change.result_json for change in part]
+            updates.append(_update(first, [change.job_id for change in part], lists))
+    return updates
+
+
+def _plain_write(change: Change, now: Any) -> Write:
     """A success that leaves its job's counters as they are, which is part of its guard; then few fields are written.
 
     Its queue is the change's: a job never changes its queue. One whose counters differ is written like any other change.
@@ -148,7 +165,8 @@ def operations(writes: Sequence[Write]) -> list[UpdateMany | UpdateOne]:
             groups, seen = {}, set()
         seen.add(write.job_id)
         if write.takes_key:
-            found.append(UpdateOne({"_id": write.job_id, **write.guard}, _pipeline([write])))
+            records = None if write.record is None else [write.record]
+            found.append(UpdateOne({"_id": write.job_id, **write.guard}, _pipeline(write, [write.job_id], {}, records)))
         else:
             key = (str(write.guard), str(write.common), tuple(write.own), write.removed, write.record is None)
             groups.setdefault(key, []).append(write)
@@ -158,40 +176,47 @@ def operations(writes: Sequence[Write]) -> list[UpdateMany | UpdateOne]:
 def _group_updates(groups: dict[tuple[object, ...], list[Write]]) -> list[UpdateMany | UpdateOne]:
     updates: list[UpdateMany | UpdateOne] = []
     for group in groups.values():
-        for part in _portions(sorted(group, key=lambda write: write.job_id)):
-            query = {"_id": {"$in": [write.job_id for write in part]}, **part[0].guard}
-            updates.append(UpdateMany(query, _pipeline(part), hint="_id_"))
+        group.sort(key=_job_id)
+        for part in _portions(group, [_text_bytes(write) for write in group]):
+            lists = {name: [write.own[name] for write in part] for name in part[0].own}
+            records = None if part[0].record is None else [str(write.record) for write in part]
+            updates.append(_update(part[0], [write.job_id for write in part], lists, records))
     return updates
 
 
-def _portions(group: list[Write]) -> list[list[Write]]:
-    portions: list[list[Write]] = [[]]
+def _update(first: Write, ids: list[str], lists: dict[str, list[Any]], records: list[str] | None = None) -> UpdateMany:
+    varied = {name: each for name, each in lists.items() if each.count(each[0]) < len(each)}
+    return UpdateMany({"_id": {"$in": ids}, **first.guard}, _pipeline(first, ids, varied, records), hint="_id_")
+
+
+def _text_bytes(write: Write) -> int:
+    return sum(len(text) for text in (write.own.get("result_json"), write.own.get("last_error"), write.record) if text)
+
+
+def _portions(group: Sequence[T], sizes: Iterable[int]) -> list[list[T]]:
+    portions: list[list[T]] = [[]]
     size = 0
-    for write in group:
-        grows = sum(len(text) for text in (write.own.get("result_json"), write.own.get("last_error"), write.record) if text)
+    for one, grows in zip(group, sizes, strict=True):
         if portions[-1] and (len(portions[-1]) >= GROUP_MAX or size + grows > GROUP_BYTES_MAX):
             portions.append([])
             size = 0
-        portions[-1].append(write)
+        portions[-1].append(one)
         size += grows
     return portions
 
 
-def _pipeline(writes: list[Write]) -> list[Doc]:
+def _pipeline(first: Write, ids: list[str], varied: dict[str, list[Any]], records: list[str] | None) -> list[Doc]:
     """The update of jobs with equal guards. Values that are the same for all stand in it once; others are looked up by the id."""
-    first = writes[0]
     values: Doc = dict(first.common)
-    lists = {name: [write.own[name] for write in writes] for name in first.own}
-    varied = {name for name, each in lists.items() if any(value != each[0] for value in each)}
-    place: Any = {"$indexOfArray": [{"$literal": [write.job_id for write in writes]}, "$_id"]}
+    place: Any = {"$indexOfArray": [{"$literal": ids}, "$_id"]}
     begin: list[Doc] = []
-    if len(varied) + (first.record is not None) > 1:  # looked for once, and kept for the next stage
+    if len(varied) + (records is not None) > 1:  # looked for once, and kept for the next stage
         begin, place = [{"$set": {"place": place}}], "$place"
         values["place"] = "$$REMOVE"
-    for name, each in lists.items():
-        values[name] = {"$arrayElemAt": [{"$literal": each}, place]} if name in varied else {"$literal": each[0]}
-    if first.record is not None:
-        record = {"$arrayElemAt": [{"$literal": [write.record for write in writes]}, place]}
+    for name, value in first.own.items():
+        values[name] = {"$arrayElemAt": [{"$literal": varied[name]}, place]} if name in varied else {"$literal": value}
+    if records is not None:
+        record = {"$arrayElemAt": [{"$literal": records}, place]}
         history = {"$cond": [{"$isArray": "$history"}, "$history", []]}
         values["history"] = {"$slice": [{"$concatArrays": [history, [record]]}, -HISTORY_MAX]}
     values |= dict.fromkeys(first.removed, "$$REMOVE")
