@@ -123,6 +123,40 @@ END
 $$
 """
 
+# The same for jobs that differ in nothing but their ids and payloads, and have nothing to look up. Most batches are like that. Rows that
+# ON CONFLICT guards are written twice each, to be taken back if another's came first; without it a known id ends the whole statement.
+# Then nothing is stored, and insert_jobs tells new and known ids apart.
+_INSERT_ALIKE = """
+CREATE FUNCTION {s}.insert_alike(
+  given_us bigint, ids text[], payloads text[], new_queue text, new_task text, new_policy text, new_max_retries bigint,
+  new_priority integer, delay_us bigint, new_timeout_us bigint, new_max_age_us bigint, new_concurrency_key text, new_fair_key text,
+  new_group text, new_tags text, new_trace text,
+  OUT at_us bigint, OUT stored boolean) LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
+SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
+#variable_conflict use_column
+DECLARE
+  due_at_us bigint;
+BEGIN
+  at_us := {s}.now_us(given_us);
+  due_at_us := at_us + delay_us;
+  IF new_group IS NOT NULL THEN
+    PERFORM {s}.note_groups(ARRAY[new_queue]);
+  END IF;
+  BEGIN
+    INSERT INTO {s}.jobs AS j (id, queue, task, payload, policy, max_retries, priority, lane, status, run_at_us, created_at_us,
+      updated_at_us, due_first_us, due_us, timeout_us, max_age_us, concurrency_key, fair_key, job_group, tags, trace)
+    SELECT v.id, new_queue, new_task, v.payload, new_policy, new_max_retries, new_priority, 'fresh', 'pending', due_at_us, at_us,
+      at_us, due_at_us, due_at_us, new_timeout_us, new_max_age_us, new_concurrency_key, new_fair_key, new_group, new_tags, new_trace
+    FROM unnest(ids, payloads) AS v(id, payload);
+    stored := true;
+  EXCEPTION WHEN unique_violation THEN
+    stored := false;
+  END;
+END
+$$
+"""
+
 # Locks the rows of a batch in the order of their ids, and shows what guards and answers need.
 _STATES = """
 CREATE FUNCTION {s}.lock_states(given_us bigint, ids text[])
@@ -338,6 +372,7 @@ WRITE_FUNCTIONS: tuple[str, ...] = (
     _NOTE_PAST,
     _NOTE_GROUPS,
     _INSERT,
+    _INSERT_ALIKE,
     _STATES,
     _SETTLE,
     _SETTLE_ALIKE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -16,6 +17,9 @@ SELECT at_us, answers FROM {s}.insert_jobs($1::bigint, $2::text[], $3::text[], $
   $17::text[], $18::text[], $19::text[], $20::bigint[], $21::boolean)
 """
 PARAMETERS = 21
+INSERT_ALIKE = """
+SELECT at_us, stored FROM {s}.insert_alike($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)
+"""
 # One job that nothing stands in the way of, as most that are enqueued by themselves: half of what the function costs. No row comes back
 # if its id is known.
 INSERT_ONE = """
@@ -25,6 +29,8 @@ SELECT $2, $3, $4, $5, $6, $7, $8, 'fresh', 'pending', t.at_us + $9, t.at_us, t.
 FROM (SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS at_us OFFSET 0) AS t
 ON CONFLICT DO NOTHING RETURNING created_at_us
 """
+_OF_EACH = ("id", "payload")
+_SHARED = operator.attrgetter(*(name for name in NewJob.__struct_fields__ if name not in _OF_EACH))
 
 
 async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -36,6 +42,10 @@ async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
             return [Inserted(id=jobs[0].id, created=True, at_us=row[0])]
     if is_repetitive(jobs):
         return await database.within(lambda transaction: insert_within(transaction, jobs, now_us))
+    if is_alike(jobs):
+        at_us, stored = await database.row(INSERT_ALIKE, *_params_alike(jobs, now_us))
+        if stored:
+            return answers_of(jobs, at_us, None)
     return await _insert_parts(database.row, jobs, now_us)
 
 
@@ -84,10 +94,25 @@ def is_plain(job: NewJob) -> bool:
     return job.delay_us >= 0 and keys.count(None) == len(keys)
 
 
+def is_alike(jobs: Sequence[NewJob]) -> bool:
+    """Whether jobs differ in their ids and payloads only, and none has a key of its own, a schedule or a time that may lie in the past."""
+    first = jobs[0]
+    if len(jobs) < 2 or first.delay_us < 0 or (first.unique_key, first.eta_us, first.schedule, first.tick_us) != (None,) * 4:
+        return False
+    return all(map(_SHARED(first).__eq__, map(_SHARED, jobs)))
+
+
+def _params_alike(jobs: Sequence[NewJob], now_us: int | None) -> list[Any]:
+    """The parameters of INSERT_ALIKE: what all share goes once."""
+    first = jobs[0]
+    described = [first.queue, first.task, first.policy, first.max_retries, first.priority, first.delay_us, first.timeout_us]
+    keys = [first.max_age_us, first.concurrency_key, first.fair_key, first.group]
+    return [now_us, [job.id for job in jobs], [job.payload for job in jobs], *described, *keys, _tags_of(first), first.trace]
+
+
 def _params_of_one(job: NewJob, now_us: int | None) -> list[Any]:
-    tags = to_json(job.tags) if job.tags else "[]"
     described = [job.id, job.queue, job.task, job.payload, job.policy, job.max_retries, job.priority]
-    return [now_us, *described, job.delay_us, job.timeout_us, job.max_age_us, tags, job.trace]
+    return [now_us, *described, job.delay_us, job.timeout_us, job.max_age_us, _tags_of(job), job.trace]
 
 
 def params_of(jobs: Sequence[NewJob], now_us: int | None, *, is_late: bool = False) -> list[Any]:
@@ -109,12 +134,16 @@ def params_of(jobs: Sequence[NewJob], now_us: int | None, *, is_late: bool = Fal
         [job.concurrency_key for job in jobs],
         [job.fair_key for job in jobs],
         _groups_of(jobs),
-        [to_json(job.tags) if job.tags else "[]" for job in jobs],
+        [_tags_of(job) for job in jobs],
         [job.trace for job in jobs],
         [job.schedule for job in jobs],
         [job.tick_us for job in jobs],
         is_late,
     ]
+
+
+def _tags_of(job: NewJob) -> str:
+    return to_json(job.tags) if job.tags else "[]"
 
 
 def _groups_of(jobs: Sequence[NewJob]) -> list[str | None] | None:
