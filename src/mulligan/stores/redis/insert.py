@@ -11,7 +11,8 @@ from mulligan.core.contract import Inserted
 from mulligan.core.errors import StoreRejected
 from mulligan.core.job import HISTORY_MAX, Job, NewJob
 from mulligan.core.receipt import Receipt
-from mulligan.stores.redis.layout import blob, body_of, encode, extra_blob, new_body, run_of, state_of
+from mulligan.stores.redis.layout import blob, body_of, encode, extra_blob, run_of, state_of
+from mulligan.stores.redis.newjobs import argument, new_rows
 from mulligan.stores.redis.receipts import receipt_run
 from mulligan.stores.redis.server import Server
 
@@ -24,20 +25,14 @@ PORTION_BYTES = 8 * 1024 * 1024
 async def insert(server: Server, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Stores new jobs; see Inserted for what a known id or a taken unique key answers."""
     inserted: list[Inserted] = []
-    for portion in portions([new_row(job) for job in jobs]):
-        answer = await server.run("insert", encode(portion))
+    for portion in portions(new_rows(jobs)):
+        answer = await server.run("insert", encode(argument(portion)))
         others = answer.values[0]
         stand_ins = {place - 1: owner.decode() for place, owner in zip(others[::2], others[1::2], strict=True)}
-        for place, row in enumerate(portion):
+        for place, (_, job_id, _) in enumerate(portion):
             owner = stand_ins.get(place)
-            inserted.append(Inserted(id=owner or row[0], created=owner is None, at_us=answer.now_us))
+            inserted.append(Inserted(id=owner or job_id, created=owner is None, at_us=answer.now_us))
     return inserted
-
-
-def new_row(job: NewJob) -> tuple[Any, ...]:
-    """A new job as lua/new.lua takes it; the body is last."""
-    body = blob(new_body(job))
-    return (job.id, job.queue, job.priority, job.delay_us, job.eta_us, job.unique_key, job.group, job.concurrency_key, body)
 
 
 def _size(row: tuple[Any, ...]) -> int:
@@ -52,11 +47,12 @@ def portions(
     portion: list[tuple[Any, ...]] = []
     size = 0
     for row in rows:
-        if portion and (len(portion) >= jobs_max or size + size_of(row) > PORTION_BYTES):
+        more = size_of(row)
+        if portion and (len(portion) >= jobs_max or size + more > PORTION_BYTES):
             yield portion
             portion, size = [], 0
         portion.append(row)
-        size += size_of(row)
+        size += more
     if portion:
         yield portion
 

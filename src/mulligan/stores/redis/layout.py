@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.core.job import HistoryRecord, Job, NewJob
+from mulligan.core.job import HistoryRecord, Job
 
 encode = msgspec.msgpack.Encoder().encode
 NOTHING = b"\xc0\xc0"  # no error, no result
@@ -74,10 +74,13 @@ def array_of(run: bytes, width: int) -> bytes:
 
 def blob(run: bytes) -> msgspec.Raw:
     """Bytes as a value. MessagePack has a type for them, but Lua's decoder does not know it; its texts are bytes of any kind."""
+    return msgspec.Raw(packed_blob(run))
+
+
+def packed_blob(run: bytes) -> bytes:
+    """The same as a run of its own."""
     size = len(run)
-    if size < 0x100:
-        return msgspec.Raw(b"\xd9" + size.to_bytes(1, "big") + run)
-    return msgspec.Raw(b"\xdb" + size.to_bytes(4, "big") + run)
+    return (b"\xd9" + size.to_bytes(1, "big") if size < 0x100 else b"\xdb" + size.to_bytes(4, "big")) + run
 
 
 def blob_in(value: bytes | msgspec.Raw) -> bytes:
@@ -108,14 +111,6 @@ def extra_blob(last_error: Any, result_json: str | None) -> msgspec.Raw | bool:
     """The same as a value of a script's argument; False if there is neither."""
     run = extra_of(last_error, result_json)
     return False if run is None else blob(run)
-
-
-def new_body(job: NewJob) -> bytes:
-    """The body of a new job."""
-    head = run_of((job.id, job.queue, job.task, job.payload, job.policy, job.max_retries, job.priority))
-    limits = run_of((job.timeout_us, job.max_age_us))
-    tail = run_of((job.schedule, job.tick_us, job.unique_key, job.concurrency_key, job.fair_key, job.group, job.tags, job.trace))
-    return run_of((blob(head), blob(limits), blob(tail)))
 
 
 def body_of(job: Job) -> bytes:

@@ -10,8 +10,8 @@ from mulligan.core.contract import QueueState
 from mulligan.core.errors import StoreUnavailable
 from mulligan.core.events import Event
 from mulligan.core.schedule import Schedule, Tick, merged_schedule
-from mulligan.stores.redis.insert import new_row
 from mulligan.stores.redis.layout import array_of, encode
+from mulligan.stores.redis.newjobs import argument, new_rows
 from mulligan.stores.redis.server import Server
 
 TRIES = 20  # to store a schedule that others store at the same time
@@ -71,7 +71,8 @@ async def schedules(server: Server) -> list[Schedule]:
 
 async def fire(server: Server, ticks: Sequence[Tick]) -> list[bool]:
     """Moves each schedule that still stands where the tick expects it, and inserts the tick's job in the same script."""
-    rows = [(tick.name, tick.expected_us, tick.next_tick_us, False if tick.job is None else new_row(tick.job)) for tick in ticks]
+    jobs = [False if tick.job is None else argument(new_rows([tick.job])) for tick in ticks]
+    rows = [(tick.name, tick.expected_us, tick.next_tick_us, job) for tick, job in zip(ticks, jobs, strict=True)]
     return [bool(fired) for fired in (await server.run("fire", encode(rows))).values[0]]
 
 

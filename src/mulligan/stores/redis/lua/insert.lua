@@ -1,5 +1,6 @@
--- ARGV[2]: the jobs. Answers flat: the place of each job another one stands for, and that one's id.
-local answers, wrote = insert_all(decode(ARGV[2]))
+-- ARGV[2]: the kinds and the jobs (new.lua). Answers flat: the place of each job another one stands for, and that one's id.
+local kinds, jobs = unpack(decode(ARGV[2]))
+local answers, wrote = insert_all(kinds, jobs)
 local others = {}
 for i, owner in ipairs(answers) do
   if owner then
