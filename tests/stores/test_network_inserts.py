@@ -13,6 +13,7 @@ from mulligan import Mulligan
 from mulligan.core.contract import Inserted
 from mulligan.core.errors import IllegalMove
 from mulligan.core.job import NewJob
+from mulligan.stores.gather import Gatherer
 from mulligan.stores.network.inserts import OFTEN, Direct, LoopInserts
 from mulligan.stores.network.store import NetworkStore
 from tests.builders import get, new_job
@@ -48,6 +49,29 @@ async def test_a_loop_that_goes_on_inserting_gets_a_connection() -> None:
         await ways.inserts.insert([new_job()])
     await ways.inserts.insert([new_job() for _ in range(3)])
     assert ways.gone == ["far"] * (OFTEN - 1) + ["near"] * 2 + ["far"]
+
+
+async def test_callers_who_go_on_at_once_go_together() -> None:
+    """Those who get their answers together and enqueue again are one write the next time, not one alone and the others behind him."""
+    sizes: list[int] = []
+
+    async def write(jobs: Sequence[NewJob]) -> list[Inserted]:
+        sizes.append(len(jobs))
+        await asyncio.sleep(0)
+        return [Inserted(id=job.id, created=True, at_us=0) for job in jobs]
+
+    gatherer = Gatherer(write)
+
+    async def caller() -> None:
+        for _ in range(4):
+            await gatherer.insert([new_job()])
+
+    await asyncio.gather(*(caller() for _ in range(10)))
+    assert sum(sizes) == 40
+    assert sizes[:4] == [1, 9, 10, 10]
+    sizes.clear()
+    await gatherer.insert([new_job()])  # nobody is under way any more
+    assert sizes == [1]
 
 
 async def test_closing_waits_for_what_is_being_written() -> None:

@@ -68,7 +68,9 @@ class Gatherer:
                     future.set_result(answers[at : at + len(jobs)])
                 at += len(jobs)
         finally:
-            self._go_on()
+            # After those who have just got their answers: whoever goes on at once is there for the next write, instead of one of them
+            # going alone while the others wait for him.
+            asyncio.get_running_loop().call_soon(self._go_on)
 
 
 async def _answer(future: asyncio.Future[list[Inserted]], writing: Awaitable[list[Inserted]]) -> None:
