@@ -29,7 +29,7 @@ from mulligan.opening import OpenOnce
 from mulligan.policy.downstream import Downstream
 from mulligan.policy.queues import Queue, checked_changes
 from mulligan.policy.retry import RetryPolicy
-from mulligan.request import JobBuilder, Options, TaskOptions, TaskSettings, build_schedule, check_claim, check_jobs, check_queues
+from mulligan.request import PLAIN, JobBuilder, Options, TaskOptions, TaskSettings, build_schedule, check_claim, check_jobs, check_queues
 from mulligan.steering import BreakerStatus, ChangedQueue, QueueChanges, Steering
 from mulligan.stores import open_store
 from mulligan.sync import SyncApp
@@ -261,7 +261,7 @@ class Mulligan:
         **options: Any,
     ) -> Handle[Any] | ScheduleHandle:
         """Enqueues by name. With `interval`, upserts a schedule called `name` (default: the task's name) that makes one job per tick."""
-        job = self.build(self.registry.need(task), args, kwargs or {}, Options().with_more(options))
+        job = self.build(self.registry.need(task), args, kwargs or {}, PLAIN.with_more(options))
         if interval is None:
             if name is not None or missed != "one":
                 raise BadSetting("name and missed belong to a schedule; give interval=seconds as well")

@@ -15,6 +15,7 @@ class OpenOnce:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._opening: Future[bool] | None = None
+        self._is_open = False  # what every call asks, most of all
         self._pid = os.getpid()
 
     @property
@@ -24,6 +25,8 @@ class OpenOnce:
 
     async def run(self, open_it: Callable[[], Awaitable[None]]) -> None:
         """Returns when it is open; raises what opening raised."""
+        if self._is_open and self._pid == os.getpid():
+            return
         self._notice_fork()
         with self._lock:
             opening = self._opening
@@ -45,16 +48,18 @@ class OpenOnce:
             else:  # cancelled, which says nothing about the store: those who wait try for themselves
                 opening.set_result(False)
             raise
+        with self._lock:
+            self._is_open = self._opening is opening  # else it was closed meanwhile
         opening.set_result(True)
 
     def forget(self) -> None:
         """It was closed: the next caller opens it again."""
         with self._lock:
-            self._opening = None
+            self._opening, self._is_open = None, False
 
     def _notice_fork(self) -> None:
         """What the parent opened works through threads that stayed with the parent, so the child opens its own."""
         if self._pid != os.getpid():
             self._lock = threading.Lock()  # the parent may have held the old one at the moment of the fork
             self._pid = os.getpid()
-            self._opening = None
+            self._opening, self._is_open = None, False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol
 
 from mulligan.core.job import Job, NewJob
 from mulligan.handle import Handle
-from mulligan.request import Options
+from mulligan.request import PLAIN, Options
 from mulligan.sync import SyncTask
 from mulligan.worker.context import Context
 from mulligan.worker.registry import TaskDef
@@ -60,7 +60,7 @@ class Task(TaskCall[P, R], Generic[P, R, C]):
     """A registered task. Calling it runs the function inline, without the queue."""
 
     def __init__(self, app: Mulligan, definition: TaskDef) -> None:
-        super().__init__(app, definition, Options())
+        super().__init__(app, definition, PLAIN)
         self.__name__ = definition.name
         self.__doc__ = getattr(definition.function, "__doc__", None)
         self.__wrapped__ = definition.function

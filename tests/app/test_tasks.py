@@ -4,13 +4,49 @@ from __future__ import annotations
 
 import functools
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from mulligan import BadSetting, Context, Downstream, Mulligan, Queue, Rate, RetryBudget, RetryPolicy
+from mulligan import BadSetting, Context, Downstream, Mulligan, Queue, Rate, RetryBudget, RetryPolicy, WrongArguments
 from tests.virtual import Stage, play
+
+
+def nothing() -> None: ...
+def two(a: int, b: int) -> None: ...
+def one_or_three(a: int, b: int = 0, c: int = 0) -> None: ...
+def by_place_only(a: int, b: int = 0, /) -> None: ...
+def any_number(a: int, *rest: int) -> None: ...
+def named(a: int, *, b: int) -> None: ...
+def named_with_default(a: int, *, b: int = 0) -> None: ...
+def any_name(a: int, **rest: int) -> None: ...
+
+
+@pytest.mark.parametrize("function", [nothing, two, one_or_three, by_place_only, any_number, named, named_with_default, any_name])
+@pytest.mark.parametrize("kwargs", [{}, {"b": 1}], ids=["by place", "with a name"])
+def test_arguments_are_judged_as_python_does(function: Callable[..., None], kwargs: dict[str, int]) -> None:
+    """Whatever a function takes, a call of it is refused exactly where Python would refuse it."""
+    task = Mulligan("memory://").task(function)
+    for number in range(5):
+        args = range(number)
+        try:
+            function(*args, **kwargs)
+        except TypeError:
+            with pytest.raises(WrongArguments):
+                task.job(*args, **kwargs)
+        else:
+            assert task.job(*args, **kwargs).task == function.__name__
+
+
+def test_a_task_that_is_registered_again_makes_other_jobs() -> None:
+    """A reloaded module may have other settings; jobs made from then on have these, also with no options."""
+    app = Mulligan("memory://")
+    assert app.task(queue="before")(two).job(1, 2).queue == "before"
+    again = app.task(queue="after", priority=2)(two)
+    job = again.job(1, 2)
+    assert (job.queue, job.priority) == ("after", 2)
 
 
 def test_two_tasks_of_one_name_are_refused() -> None:

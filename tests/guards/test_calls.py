@@ -1,7 +1,9 @@
-"""How much Python runs for one job, from its claim to its verdict, in all threads: calls, which are the same on every machine."""
+"""How much Python runs for one job, from its claim to its verdict and before that to enqueue it, in all threads: calls, which are the
+same on every machine."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 from tests.conftest import url_of
@@ -14,6 +16,9 @@ FEW, MANY = 1_000, 3_000
 # width of the batches, since each batch has calls of its own.
 PER_JOB = {"memory": 101, "sqlite": 37, "postgres": 45, "mongo": 73, "redis": 43}
 PER_ATTEMPT = {"memory": 135, "sqlite": 71, "postgres": 96, "mongo": 179, "redis": 88}
+BULK = {"memory": 28, "sqlite": 14, "postgres": 18, "mongo": 30, "redis": 20}
+CROWD = {"memory": 61, "sqlite": 58, "postgres": 60, "mongo": 88, "redis": 66}
+CALLERS = 100
 
 
 async def calls_of_a_drain(url: str, jobs: int, task: str) -> int:
@@ -47,3 +52,36 @@ async def test_calls_for_a_failure(backend: str, tmp_path: Path) -> None:
     calls = await per_job(backend, tmp_path, "storm") / ATTEMPTS
     print(f"{backend}: {calls:.1f} calls for each attempt")
     assert calls <= PER_ATTEMPT[backend]
+
+
+async def test_calls_for_an_enqueue_in_bulk(backend: str, tmp_path: Path) -> None:
+    """A job among many of one call is made and stored with no more calls than it is known to."""
+    with calls_counted() as counted:
+        async with Scene(url_of(backend, tmp_path)) as scene:
+            await scene.fill(FEW)
+            before = counted.calls
+            await scene.fill(MANY)
+            calls = (counted.calls - before) / MANY
+    print(f"{backend}: {calls:.1f} calls for each job in bulk")
+    assert calls <= BULK[backend]
+
+
+async def test_calls_for_an_enqueue_in_a_crowd(backend: str, tmp_path: Path) -> None:
+    """Nor does one of a hundred callers take more, each of whom waits for his own."""
+    with calls_counted() as counted:
+        async with Scene(url_of(backend, tmp_path)) as scene:
+
+            async def caller(jobs: int) -> None:
+                for _ in range(jobs):
+                    await scene.noop.enqueue()
+
+            async def crowd(jobs: int) -> None:
+                await asyncio.gather(*(caller(jobs // CALLERS) for _ in range(CALLERS)))
+
+            await crowd(MANY)  # the loop has its own connection then
+            await crowd(MANY)
+            before = counted.calls
+            await crowd(MANY)
+            calls = (counted.calls - before) / MANY
+    print(f"{backend}: {calls:.1f} calls for each job in a crowd")
+    assert calls <= CROWD[backend]

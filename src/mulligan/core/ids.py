@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import re
-import struct
 import threading
 from collections.abc import Iterator
 
 _PATTERN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+_VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # a random digit with its upper two bits set to that of our ids
 _TAILS = 256  # drawn at once, because each draw is a call of the operating system
 
 
@@ -22,7 +22,8 @@ class _Maker:
     def begin(self) -> None:
         """In a new process: a forked child must not repeat its parent's chance, nor wait for a lock that the parent held."""
         self._lock = threading.Lock()
-        self._tails: Iterator[int] = iter(())
+        self._tails: Iterator[str] = iter(())
+        self._head_ms, self._head = -1, ""  # ids made one after the other mostly begin with the same millisecond
 
     def make(self, now_us: int) -> str:
         tick = (now_us // 1_000 << 12) | (now_us % 1_000 * 4096 // 1_000)
@@ -32,10 +33,20 @@ class _Maker:
             self._last_tick = tick
             tail = next(self._tails, None)
             if tail is None:
-                self._tails = iter(struct.unpack(f">{_TAILS}Q", os.urandom(8 * _TAILS)))
+                self._tails = iter(_drawn())
                 tail = next(self._tails)
-        text = f"{tick >> 12:012x}7{tick & 0xFFF:03x}{tail & 0x3FFF_FFFF_FFFF_FFFF | 0x8000_0000_0000_0000:016x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+            if tick >> 12 != self._head_ms:
+                self._head_ms = tick >> 12
+                text = f"{self._head_ms:012x}"
+                self._head = f"{text[:8]}-{text[8:]}-7"
+            head = self._head
+        return f"{head}{tick & 0xFFF:03x}-{tail}"
+
+
+def _drawn() -> list[str]:
+    """The last parts of ids, by chance but for the two bits of the variant."""
+    texts = os.urandom(8 * _TAILS).hex("-", 8).split("-")
+    return [f"{_VARIANT[text[0]]}{text[1:4]}-{text[4:]}" for text in texts]
 
 
 _maker = _Maker()

@@ -69,6 +69,9 @@ class EventBus:
 
     def publish_rows(self, rows: Sequence[Row]) -> None:
         """Publishes the events of rows, in their order."""
+        if len(rows) == 1:
+            self.publish_row(rows[0])
+            return
         names = {row[0] for row in rows}
         if any(is_listening(name) for name in names for is_listening in self._row_ears[name]):
             self.publish([event for row in rows for event in self._events_of(row)])

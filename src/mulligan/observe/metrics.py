@@ -86,8 +86,13 @@ class Metrics:
     def on_rows(self, kind: str, rows: Sequence[tuple[Any, ...]]) -> None:
         """Many events of one kind at once, as rows (core/events)."""
         name = COUNTED[kind]
-        for queue, number in Counter([row[_QUEUE] for row in rows]).items():
-            self.by_queue.setdefault(queue, Counter())[name] += number
+        queues = [row[_QUEUE] for row in rows]
+        numbers: dict[str, int] = dict.fromkeys(queues, len(queues))  # mostly there is one
+        for queue, number in numbers.items() if len(numbers) < 2 else Counter(queues).items():
+            counter = self.by_queue.get(queue)
+            if counter is None:
+                counter = self.by_queue[queue] = Counter()
+            counter[name] += number
         self.totals[name] += len(rows)
         if kind == "COMPLETED" or kind == "FAILED":  # such a row's failure is not final
             self.execution.observe_all([row[_RAN_US] / SECOND_US for row in rows])

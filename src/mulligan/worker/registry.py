@@ -40,6 +40,7 @@ class TaskDef(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     is_async: bool = False
     wants_context: bool = False
     signature: inspect.Signature | None = None  # without the context
+    by_place: range = range(0)  # how many arguments it takes, where they are given by their places alone
 
     @property
     def limits(self) -> tuple[Limit, ...]:
@@ -58,7 +59,7 @@ class TaskDef(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     def check_arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Raises WrongArguments unless the function could be called with these."""
-        if self.signature is None:
+        if self.signature is None or (not kwargs and len(args) in self.by_place):
             return
         try:
             self.signature.bind(*args, **kwargs)
@@ -84,8 +85,22 @@ def define(name: str | None, function: Callable[..., Any], **defaults: Any) -> T
         is_async=inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None)),  # noqa: B004
         wants_context=wants_context,
         signature=signature,
+        by_place=_by_place(signature),
         **defaults,
     )
+
+
+def _by_place(signature: inspect.Signature) -> range:
+    """How many arguments can be given by their places alone; binding them, as anything else has to be, takes longer than the rest of
+    making a job."""
+    least = most = 0
+    for parameter in signature.parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+            return range(0)
+        most += 1
+        if parameter.default is parameter.empty:
+            least = most
+    return range(least, most + 1)
 
 
 def _is_context(function: Callable[..., Any], first: inspect.Parameter) -> bool:

@@ -22,8 +22,8 @@ from mulligan.stores.postgres.writes import SETTLE, Write, params_of
 
 SETTLE_ALIKE = "SELECT at_us, written FROM {s}.settle_alike($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
 SETTLE_WHOLE = """
-SELECT at_us, written FROM {s}.settle_whole($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22,
-  $23, $24, $25)
+SELECT at_us, written FROM {s}.settle_whole(
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)
 """
 _JOB_ID, _CAUSE = operator.attrgetter("job_id"), operator.attrgetter("cause")
 _NUMBERS = ("attempts", "failures", "crashes", "snoozes", "releases", "generation", "last_delay_us")
