@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mulligan.core.change import Change, Verdict, are_successes, held_fences
-from mulligan.core.events import EVENT_LOG_MAX, stored_events_of
+from mulligan.core.events import EVENT_LOG_MAX, stored_forms_of
 from mulligan.core.job import HISTORY_MAX
 from mulligan.stores.postgres.database import Database
 from mulligan.stores.postgres.rows import to_json
@@ -88,7 +88,7 @@ def _params_whole(now_us: int | None, changes: Sequence[Change], fences: Sequenc
     """The parameters of SETTLE_WHOLE. The texts leave open what only the store's time tells, as the function says."""
     pairs = list(zip(changes, fences, strict=True))
     recorded = [(change, fence, change.record) for change, fence in pairs if change.record is not None]
-    told = [(event, change) for change in changes for event in stored_events_of(change, _planned(change))]
+    told = [(event, change) for change in changes for event in stored_forms_of(change, _planned(change))]
     return [
         *params_of(now_us, _writes_of(changes, fences)),
         [change.job_id for change, _, _ in recorded],

@@ -13,7 +13,7 @@ import asyncpg
 import msgspec
 
 from mulligan.core.change import Change, Dead, Lapsed, Verdict
-from mulligan.core.events import EVENT_LOG_MAX, Event, stored_events_of
+from mulligan.core.events import EVENT_LOG_MAX, Event, StoredForm, stored_forms_of
 from mulligan.core.job import HISTORY_MAX, LIVE, Status
 from mulligan.stores.postgres.at_once import settle_at_once
 from mulligan.stores.postgres.database import Database, Transaction
@@ -77,7 +77,7 @@ class _Batch:
         self._owned: set[tuple[str, str]] = set()  # unique keys of live jobs, as far as this batch needs them
         self._group: dict[str, Write] = {}  # rows to write, by id
         self._records: list[tuple[str, str]] = []
-        self._events: list[Event] = []
+        self._events: list[Event | StoredForm] = []
         self._long_lived: set[str] = set()  # jobs that may have more records than are kept
 
     async def settle(self, now_us: int | None) -> list[Verdict]:
@@ -116,7 +116,7 @@ class _Batch:
         if state is not None and not refusal:
             await self._take(state, change)
         verdict = self._verdict(state, change, refusal)
-        self._events += stored_events_of(change, verdict)
+        self._events += stored_forms_of(change, verdict)
         return verdict
 
     def _refusal(self, state: _State | None, change: Change) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from mulligan.core.change import Change, Dead, Held, Verdict, are_successes, held_fences
-from mulligan.core.events import stored_events_of
+from mulligan.core.events import stored_forms_of
 from mulligan.core.job import Status
 from mulligan.stores.redis.layout import blob, counts_of, encode, extra_blob, run_of
 from mulligan.stores.redis.server import Server
@@ -134,7 +134,7 @@ def _events(change: Change, status: Status | None) -> list[bytes]:
     if change.cause == "success" and status is not None:
         return []  # kept by no log
     verdict = Verdict(job_id=change.job_id, applied=status is not None, status=status)
-    return [_event_encode(event) for event in stored_events_of(change, verdict)]
+    return [_event_encode(event) for event in stored_forms_of(change, verdict)]
 
 
 def _verdict(change: Change, exception: Sequence[Any] | None, now_us: int) -> Verdict:

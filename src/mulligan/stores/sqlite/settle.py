@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.core.change import Change, Dead, Held, Verdict
+from mulligan.core.change import Change, Dead, Held, Verdict, are_successes, held_fences
 from mulligan.core.events import Event, StoredForm, stored_forms_of
 from mulligan.core.job import HISTORY_MAX, Status
 from mulligan.stores.sqlite.bulk import ROWS, Params
@@ -86,21 +86,13 @@ _states_decoder = msgspec.json.Decoder(list[_State])
 
 def settle(transaction: Transaction, changes: Sequence[Change]) -> list[Verdict]:
     """Applies each change whose guard holds, in order; the others are refused, one by one."""
-    if is_plain(changes) and _write_plain(transaction, changes):
+    fences = held_fences(changes)
+    if fences and are_successes(changes) and _write_plain(transaction, changes):
         return [
-            Verdict(job_id=change.job_id, applied=True, status=change.status, fence=change.guard.fence, at_us=transaction.now_us)
-            for change in changes
-            if isinstance(change.guard, Held)
+            Verdict(job_id=change.job_id, applied=True, status=change.status, fence=fence, at_us=transaction.now_us)
+            for change, fence in zip(changes, fences, strict=True)
         ]
     return _Batch(transaction, changes).settle()
-
-
-def is_plain(changes: Sequence[Change]) -> bool:
-    """Whether a batch is nothing but successes of different jobs: they leave no record and no stored event."""
-    for change in changes:
-        if change.cause != "success" or change.status != "done" or change.record is not None or type(change.guard) is not Held:
-            return False
-    return len({change.job_id for change in changes}) == len(changes)
 
 
 def _write_plain(transaction: Transaction, changes: Sequence[Change]) -> bool:
