@@ -14,8 +14,8 @@ FEW, MANY = 1_000, 3_000
 
 # Measured on Python 3.11 (newer ones make fewer calls: a comprehension is none any more), and an eighth more. They move a little with the
 # width of the batches, since each batch has calls of its own.
-PER_JOB = {"memory": 101, "sqlite": 37, "postgres": 45, "mongo": 73, "redis": 43}
-PER_ATTEMPT = {"memory": 135, "sqlite": 71, "postgres": 96, "mongo": 179, "redis": 88}
+PER_JOB = {"memory": 102, "sqlite": 37, "postgres": 46, "mongo": 60, "redis": 45}
+PER_ATTEMPT = {"memory": 136, "sqlite": 71, "postgres": 92, "mongo": 157, "redis": 83}
 BULK = {"memory": 28, "sqlite": 14, "postgres": 18, "mongo": 30, "redis": 20}
 CROWD = {"memory": 61, "sqlite": 58, "postgres": 60, "mongo": 88, "redis": 66}
 CALLERS = 100
