@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import threading
 
@@ -43,6 +44,37 @@ def test_a_second_ctrl_c_interrupts_what_does_not_stop() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         run(work())
+
+
+def test_a_second_ctrl_c_interrupts_a_step_that_does_not_end() -> None:
+    """A step that never comes back to the loop is left by the second one, though nothing could cancel it."""
+    is_over = threading.Event()
+
+    async def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        later = threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT))
+        later.start()
+        is_over.wait(20)
+        pytest.fail("it was not interrupted")
+
+    with pytest.raises(KeyboardInterrupt):
+        run(work())
+
+
+def test_a_signal_that_is_ignored_stays_ignored() -> None:
+    """As for a program that a shell has put into the background: Ctrl-C is meant for another one."""
+
+    async def work() -> str:
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.sleep(0)
+        return "done"
+
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert run(work()) == "done"
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_command_that_ends_all_the_same_has_an_answer() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import Store
+from mulligan.core.groups import group_of
 from mulligan.core.job import Job
 from tests.builders import LEASE_S, ask, crash, failed, fresh_id, get, new_job, release, retry, us
 from tests.conformance.ends import EVERY_END, SLY, claimed
@@ -16,21 +17,30 @@ from tests.conformance.ends import EVERY_END, SLY, claimed
 TIMES = ("run_at_us", "created_at_us", "updated_at_us", "finished_at_us", "due_first_us", "due_us", "read_at_us")
 
 
-async def test_a_refused_change_makes_no_difference_to_the_others(store: Store, clock: ManualClock) -> None:
-    """Rows, histories and events of all kinds of outcomes, with the time of the write and texts as they were given."""
-    whole = await settled(store, clock, "whole", is_whole=True)
-    assert await settled(store, clock, "other", is_whole=False) == whole
+@pytest.mark.parametrize("is_grouped", [False, True])
+async def test_a_refused_change_makes_no_difference_to_the_others(store: Store, clock: ManualClock, is_grouped: bool) -> None:
+    """Rows, histories and events of all kinds of outcomes, with the time of the write and texts as they were given; and what waits again is
+    claimed when it is due, also where it waits in a group."""
+    whole = await settled(store, clock, "whole", is_whole=True, is_grouped=is_grouped)
+    assert await settled(store, clock, "other", is_whole=False, is_grouped=is_grouped) == whole
     rows, _, events = whole
     assert [row["status"] for row in rows] == ["done", "done", "pending", "pending", "failed", "pending", "pending", "cancelled"]
     assert rows[2]["last_error"].message == rows[2]["history"][0].error.message == SLY
     assert [event[0] for event in events] == ["FAILED", "RETRY_SCHEDULED"] * 2 + ["FAILED", "SNOOZED", "CANCELLED"]
     stats = await store.stats()
     assert [(queue.done, queue.failed, queue.cancelled) for queue in stats.queues] == [(2, 1, 1)] * 2
+    clock.advance(60)
+    for queue in ("whole", "other"):
+        again = await store.claim(fresh_id(), "me", [ask(queue, lane="retry"), ask(queue)], 10, us(LEASE_S))
+        assert [(job.lane, job.failures, job.snoozes) for job in again.jobs] == [("retry", 1, 0)] * 2 + [("fresh", 0, 1), ("fresh", 0, 0)]
 
 
-async def settled(store: Store, clock: ManualClock, queue: str, *, is_whole: bool) -> tuple[list[Any], list[Any], list[Any]]:
+async def settled(
+    store: Store, clock: ManualClock, queue: str, *, is_whole: bool, is_grouped: bool
+) -> tuple[list[Any], list[Any], list[Any]]:
     """What becomes of one job for each end: rows, verdicts and events, with what differs from one batch to the next taken off."""
-    jobs = await claimed(store, len(EVERY_END), queue)
+    fields = {"group": group_of("tenant", "stripe", None, None), "fair_key": "tenant"} if is_grouped else {}
+    jobs = await claimed(store, len(EVERY_END), queue, **fields)
     clock.advance(1)
     changes = [end(job) for end, job in zip(EVERY_END, jobs, strict=True)]
     verdicts = (await store.settle(changes if is_whole else [*changes, crash(jobs[0])]))[: len(changes)]

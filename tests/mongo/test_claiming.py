@@ -9,6 +9,7 @@ from mulligan.core.clock import ManualClock
 from mulligan.core.job import LANES, PRIORITIES
 from mulligan.stores.mongo import MongoStore
 from mulligan.stores.mongo import claim as claiming
+from mulligan.stores.mongo import take as taking
 from tests.builders import ask, claim, new_job, us
 from tests.mongo.conftest import Raw
 
@@ -18,7 +19,7 @@ SOON_S = 10
 async def test_next_time_is_asked_beside_the_take(store: MongoStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that is not full does not wait for its take before it asks when the next job falls due."""
     asked = asyncio.Event()
-    take, next_due_us = claiming.take, claiming.next_due_us
+    take, next_due_us = claiming.take, taking.next_due_us
 
     async def take_late(*given: Any) -> int:
         await asyncio.wait_for(asked.wait(), SOON_S)
@@ -29,7 +30,7 @@ async def test_next_time_is_asked_beside_the_take(store: MongoStore, clock: Manu
         return await next_due_us(*given)
 
     monkeypatch.setattr(claiming, "take", take_late)
-    monkeypatch.setattr(claiming, "next_due_us", ask_now)
+    monkeypatch.setattr(taking, "next_due_us", ask_now)
     await store.insert([new_job(), new_job(delay_s=30)])
     claimed = await claim(store, total=2)
     assert (len(claimed.jobs), claimed.next_due_us) == (1, clock.now_us() + us(30))

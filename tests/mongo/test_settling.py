@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from mulligan.stores.mongo import MongoStore
-from mulligan.stores.mongo.settle import is_plain
+from mulligan.stores.mongo.settle import plain_fences
 from mulligan.stores.mongo.write import GROUP_MAX
 from tests.builders import ask, claim, done, new_job, retry
 from tests.mongo.conftest import Raw
@@ -19,7 +19,7 @@ async def test_successes_that_are_not_alike_keep_what_is_their_own(store: MongoS
     assert {(job.queue, job.fence) for job in taken} == {("q", 1), ("q", 2), ("q2", 2)}
     results = {job.id: (None, "1", f'"{job.id}"')[number % 3] for number, job in enumerate(taken)}
     changes = [done(job, results[job.id], last_delay_us=None, error=None) for job in taken]
-    assert is_plain(changes)
+    assert len(plain_fences(changes)) == len(changes)
     verdicts = await store.settle(changes)
     assert [(verdict.job_id, verdict.applied, verdict.status) for verdict in verdicts] == [(job.id, True, "done") for job in taken]
     docs = {doc["_id"]: doc for doc in raw.mulligan_jobs.find({})}

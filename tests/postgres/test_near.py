@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from mulligan.core.clock import ManualClock
 from mulligan.core.errors import IllegalMove
 from mulligan.core.events import Event
 from mulligan.stores.postgres import PostgresStore, from_url
+from mulligan.stores.postgres.at_once import settle_at_once
 from tests.builders import LEASE_S, ask, done, fresh_id, get, new_job, retry, us
 from tests.postgres.conftest import Raw
 
@@ -85,6 +87,29 @@ async def test_a_loop_that_was_held_up_does_not_take_an_answer_for_silence(url: 
         await near.close()
     finally:
         await store.close()
+
+
+async def test_a_batch_that_one_statement_cannot_write_is_not_tried_again(real: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server writes and takes back all of it for nothing once, not twice."""
+    tried = []
+
+    async def counted(*given: Any) -> Any:
+        tried.append(1)
+        return await settle_at_once(*given)
+
+    monkeypatch.setattr("mulligan.stores.postgres.near.settle_at_once", counted)
+    monkeypatch.setattr("mulligan.stores.postgres.settle.settle_at_once", counted)
+    near = await real.near()
+    assert near is not None
+    await real.insert([new_job() for _ in range(2)])
+    jobs = (await near.claim(fresh_id(), "me", [ask()], 2, us(LEASE_S))).jobs
+    listener = real.listen()
+    verdicts = await near.settle([retry(jobs[0]), done(jobs[1], guard=Held(0))])
+    assert [verdict.applied for verdict in verdicts] == [True, False]
+    assert len(tried) == 1
+    assert await listener.wait(5)
+    listener.close()
+    await near.close()
 
 
 @pytest.mark.parametrize("is_held", [True, False])

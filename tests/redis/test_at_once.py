@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from mulligan.core.change import Change, Verdict
+from mulligan.core.groups import group_of
 from mulligan.core.job import Job
 from mulligan.stores.redis import RedisStore
 from mulligan.stores.redis.settle import _at_once
@@ -23,9 +24,10 @@ async def at_once(store: RedisStore, changes: Sequence[Change]) -> list[Verdict]
     return await store._call(lambda: _at_once(server, changes))
 
 
-async def test_any_outcomes_of_held_jobs_take_a_short_way(store: RedisStore) -> None:
-    """All of them are written."""
-    jobs = await claimed(store, len(EVERY_END))
+@pytest.mark.parametrize("group", [None, group_of("tenant", "stripe", None, None)])
+async def test_any_outcomes_of_held_jobs_take_a_short_way(store: RedisStore, group: str | None) -> None:
+    """All of them are written, also where they wait in a group, as behind a downstream that is out of order."""
+    jobs = await claimed(store, len(EVERY_END), group=group)
     verdicts = await at_once(store, [end(job) for end, job in zip(EVERY_END, jobs, strict=True)])
     assert [verdict.status for verdict in verdicts] == [(await get(store, job.id)).status for job in jobs]
     assert len(verdicts) == len(jobs)

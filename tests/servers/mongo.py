@@ -1,4 +1,4 @@
-"""MongoDB as a replica set of one: the smallest that has majority writes, transactions and change streams."""
+"""MongoDB as a replica set of one: the smallest that has majority writes and transactions."""
 
 from __future__ import annotations
 

@@ -61,13 +61,40 @@ async def test_a_cut_is_a_reset_and_the_next_connection_is_welcome() -> None:
 
 
 async def test_a_server_that_is_down_ends_the_connection() -> None:
-    """As it would without the relay."""
+    """It is reset: there is no way to refuse one that stands already."""
     async with echo() as address:
         pass
     async with Wires(address) as wires:
         reader, writer = await asyncio.open_connection(HOST, wires.port)
-        assert await reader.read(1) == b""
+        with pytest.raises(ConnectionResetError):
+            await reader.read(1)
         writer.close()
+        assert wires.cut() == 0
+
+
+async def test_who_is_on_the_way_is_cut_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who has come as far as the relay sees the reset, whether the server has answered yet or not; and nobody waits for him."""
+    asked = asyncio.Event()
+    connect = asyncio.open_connection
+
+    async def never(*_: object, **__: object) -> None:
+        asked.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr("mulligan.torture.wires.asyncio.open_connection", never)
+    async with Wires((HOST, 1)) as wires:
+        for is_cut in (True, False):
+            asked.clear()
+            reader, writer = await connect(HOST, wires.port)
+            await asked.wait()
+            if is_cut:
+                assert wires.cut() == 1
+                with pytest.raises(ConnectionResetError):
+                    await reader.readexactly(1)
+                writer.close()
+    with pytest.raises(ConnectionResetError):
+        await reader.readexactly(1)
+    writer.close()
 
 
 @pytest.mark.parametrize(
@@ -75,7 +102,11 @@ async def test_a_server_that_is_down_ends_the_connection() -> None:
     [
         ("postgresql://me:secret@db/jobs?schema=x", ("db", 5432), "postgresql://me:secret@h:1/jobs?schema=x"),
         ("redis://:a%40b@db:7000/2?app=x", ("db", 7000), "redis://:a%40b@h:1/2?app=x"),
-        ("mongodb://db/jobs?replicaSet=rs&w=majority", ("db", 27017), "mongodb://h:1/jobs?w=majority&directConnection=true"),
+        (
+            "mongodb://db/jobs?replicaset=rs&w=majority&tls=false",
+            ("db", 27017),
+            "mongodb://h:1/jobs?w=majority&tls=false&directConnection=true",
+        ),
         ("mongodb://db:1000/jobs", ("db", 1000), "mongodb://h:1/jobs?directConnection=true"),
     ],
 )
@@ -85,7 +116,20 @@ def test_a_store_by_another_address(url: str, address: tuple[str, int], moved: s
     assert at_address(url, "h", 1) == moved
 
 
-@pytest.mark.parametrize("url", ["memory://", "sqlite:///jobs.db", "rediss://db", "mongodb://a,b/jobs", "postgresql:///jobs"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "memory://",
+        "sqlite:///jobs.db",
+        "rediss://db",
+        "mongodb://a,b/jobs",
+        "mongodb://a/jobs?w=majority&tls=true",
+        "postgresql:///jobs",
+        "postgresql://%2Frun%2Fdb/jobs",
+        "postgresql://db/jobs?sslmode=require",
+        "postgresql://db/jobs?host=other",
+    ],
+)
 def test_a_store_without_one_address(url: str) -> None:
     """Is refused in words."""
     with pytest.raises(BadSetting, match="one server"):

@@ -7,8 +7,9 @@ import re
 import shlex
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from shutil import which
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -88,21 +89,30 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
     Left to itself, Python cancels it in the middle of any step; one that has just found a future undone then fails to set it.
     """
+    is_ours_to_hear = (
+        threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
     is_told = False
 
     async def main() -> T:
         loop, this = asyncio.get_running_loop(), asyncio.current_task()
         assert this is not None
 
-        def interrupt() -> None:
+        def interrupt(_signal: int, _frame: object) -> None:
             nonlocal is_told
+            if is_told:
+                raise KeyboardInterrupt
             is_told = True
-            loop.remove_signal_handler(signal.SIGINT)
-            this.cancel()
+            loop.call_soon_threadsafe(this.cancel)
 
-        with suppress(RuntimeError, ValueError):  # beside the main thread there are no signals
-            loop.add_signal_handler(signal.SIGINT, interrupt)
-        return await work
+        if not is_ours_to_hear:  # another thread's, or told to be ignored, as for a program in the background
+            return await work
+        before = signal.signal(signal.SIGINT, interrupt)
+        try:
+            return await work
+        finally:
+            if signal.getsignal(signal.SIGINT) is interrupt:
+                signal.signal(signal.SIGINT, before)
 
     try:
         return asyncio.run(main())

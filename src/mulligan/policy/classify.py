@@ -76,8 +76,7 @@ def _rule_on(error: BaseException, policy: ResolvedPolicy) -> tuple[Ruling, floa
             return ruling, seconds, _joined(f"{field} names {rule_name(rule)}", *remarks)
     if policy.retry_on is not None:
         return "give_up", None, _joined(f"retry_on does not name {name_of(type(error))}", *remarks)
-    told = f"no rule names {name_of(type(error))}" if policy.give_up_on or policy.snooze_on else ""
-    return "retry", None, _joined(told, *remarks)
+    return "retry", None, _joined(f"no rule names {name_of(type(error))}", *remarks)
 
 
 def _rules_in_order(policy: ResolvedPolicy) -> Iterator[tuple[Ruling, str, Rule, float | None]]:

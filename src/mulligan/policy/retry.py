@@ -157,7 +157,7 @@ class ResolvedPolicy(RetryPolicy, frozen=True, kw_only=True):
         """The delay after the n-th failure in seconds, and in words how it came about."""
         jitter = parse_jitter(self.jitter)
         raw, how, start, ceiling = measured(self.backoff, n)
-        factor, causes = (1, "") if self.adaptive is None else self.congestion(signals)
+        factor, causes = self.congestion(signals)
         if causes:
             wanted, raw = raw * factor, grown(raw, factor, ceiling)
             how = f"{how}, {causes}" + (f", capped at {span(raw)}" if wanted > raw else f" = {span(raw)}")

@@ -31,6 +31,9 @@ _SERVERS = {
 }
 _PORTS = {"postgresql": 5432, "postgres": 5432, "mongodb": 27017, "redis": 6379}  # of schemes whose servers are reached without TLS
 
+# Options of a URL that ask for TLS, or for another server than the one it names.
+_LEADS_ELSEWHERE = re.compile(r"(?i)(^|&)((tls|ssl)=(?!false(&|$))|sslmode=(require|verify)|(host|hostaddr|port|service)=)")
+
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:
     """The store a URL stands for, not yet opened: the caller awaits its open(). BadSetting if the URL names none."""
@@ -80,7 +83,7 @@ def address_of(url: str) -> tuple[str, int]:
         host, port = parts.hostname, parts.port
     except ValueError:
         host = port = None
-    if host is None or "," in host or _scheme(url) not in _PORTS:
+    if host is None or "," in host or "%2f" in host.lower() or _scheme(url) not in _PORTS or _LEADS_ELSEWHERE.search(url.partition("?")[2]):
         raise BadSetting(f"{redacted(url)} does not name one server by host and port, without TLS")
     return host, port or _PORTS[_scheme(url)]
 
@@ -91,7 +94,9 @@ def at_address(url: str, host: str, port: int) -> str:
     login = parts.netloc.rpartition("@")
     changed = parts._replace(netloc=f"{login[0]}{login[1]}{host}:{port}")
     if _scheme(url) == "mongodb":  # else the driver asks the server for the addresses of its set, and goes there
-        options = [option for option in parts.query.split("&") if option and not option.startswith(("replicaSet=", "directConnection="))]
+        options = [
+            option for option in parts.query.split("&") if option and not option.lower().startswith(("replicaset=", "directconnection="))
+        ]
         changed = changed._replace(query="&".join([*options, "directConnection=true"]))
     return urlunsplit(changed)
 

@@ -45,7 +45,7 @@ class Nemesis:
         self._rng = random.Random(plan.seed)
         self._pausing: set[asyncio.Task[None]] = set()
         self.done = 0
-        self.counts = {"kills": 0, "pauses": 0, "restarts": 0, "cuts": 0}
+        self.counts = {"kills": 0, "pauses": 0, "restarts": 0, "cuts": 0, "cut_connections": 0}
 
     def faults(self) -> list[str]:
         """What it will do, in order: kills of children, of whole workers and of producers, pauses, cut wires, and outages of the store."""
@@ -196,7 +196,7 @@ class Nemesis:
         assert self.wires is not None
         await self._victim()
         self._ledger.note("NEMESIS", step="start", how="reset")
-        self.wires.cut()
+        self.counts["cut_connections"] += self.wires.cut()
         self._ledger.note("NEMESIS", step="stop", how="reset")
         self.counts["cuts"] += 1
 

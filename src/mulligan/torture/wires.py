@@ -20,7 +20,7 @@ class Wires:
     def __init__(self, address: tuple[str, int]) -> None:
         self._address = address
         self._joints: set[asyncio.Task[None]] = set()
-        self._ends: set[asyncio.StreamWriter] = set()
+        self._clients: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}  # whose connections stand, or are being made
         self._server: asyncio.Server | None = None
         self.port = 0
 
@@ -37,13 +37,14 @@ class Wires:
 
     def cut(self) -> int:
         """Breaks all connections there are, so that both sides see a reset; how many. New ones are welcome."""
-        broken, self._ends = self._ends, set()
-        for end in broken:
-            _reset(end)
-        return len(broken) // 2
+        broken, self._clients = self._clients, {}
+        for client, joint in broken.items():
+            _reset(client)
+            joint.cancel()  # which resets the other end, or ends the attempt to reach it
+        return len(broken)
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        joint = asyncio.ensure_future(self._join(reader, writer))
+        joint = self._clients[writer] = asyncio.ensure_future(self._join(reader, writer))
         self._joints.add(joint)
         joint.add_done_callback(self._joints.discard)
 
@@ -52,22 +53,21 @@ class Wires:
         try:
             there, to_there = await asyncio.open_connection(*self._address, limit=CHUNK)
         except OSError:
-            writer.transport.abort()  # as a server that is down would do
+            _reset(writer)
+            self._clients.pop(writer, None)
             return
-        ends = {writer, to_there}
-        self._ends |= ends
         ways = [asyncio.ensure_future(way) for way in (_handed_on(reader, to_there), _handed_on(there, writer))]
+        is_whole = False
         try:
             # An end is handed on, and the other side may still have something to say. After a reset nobody has.
-            await asyncio.wait(ways, return_when=asyncio.FIRST_EXCEPTION)
+            _, under_way = await asyncio.wait(ways, return_when=asyncio.FIRST_EXCEPTION)
+            is_whole = not under_way and not any(way.exception() for way in ways)
         finally:
-            self._ends -= ends
-            ended = [way for way in ways if not way.cancel()]
-            for end in ends:
-                if len(ended) == len(ways) and not any(way.exception() for way in ended):
-                    end.close()  # what is still on its way arrives
-                else:
-                    _reset(end)
+            self._clients.pop(writer, None)
+            for end in (writer, to_there):
+                end.close() if is_whole else _reset(end)  # what is still on its way arrives, or nothing more does
+            for way in ways:
+                way.cancel()
             await asyncio.gather(*ways, return_exceptions=True)
 
 

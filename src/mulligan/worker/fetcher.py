@@ -146,7 +146,8 @@ class Fetcher:
         if not self._conditions.is_informed:
             return 0
         # Beside a lane with slots of its own, a slot counts as free when its outcome is written. The store gives the lane's place back only
-        # then: a claim before that would give the slot to the other lane, and the lane's next job would find none.
+        # then: a claim before that would give the slot to the other lane, and the lane's next job would find none. Where claims reach
+        # ahead of the slots they do so all the same: jobs are so short then that the lane does not wait for long.
         room = self._executor.written_room if self._planner.has_capped_lane else self._executor.room
         wanted = room + self._ahead
         if room > 0 or wanted > self._ahead // 2:

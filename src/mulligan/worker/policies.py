@@ -26,6 +26,7 @@ class Policies:
         if known is None:
             if len(self._known) >= THAWED_MAX:  # stored data must not grow this process
                 self._known.clear()
+                self._code.clear()
             known = self._known[(job.task, job.queue, job.policy)] = self._read(job)
         return known
 

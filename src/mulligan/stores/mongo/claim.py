@@ -30,10 +30,10 @@ from mulligan.core.lending import allot
 from mulligan.core.limits import matters_without_group
 from mulligan.stores.mongo.careful import claim_carefully
 from mulligan.stores.mongo.database import Database, Doc
-from mulligan.stores.mongo.look import Candidate, Seen, look, next_due_us
+from mulligan.stores.mongo.look import Candidate, Seen, look
 from mulligan.stores.mongo.marks import READY_MAX, mark, unmark
 from mulligan.stores.mongo.rows import WITHOUT_HISTORY
-from mulligan.stores.mongo.take import Wish, answer, claim_doc, forget_claims, guarded, held, take, taken_values
+from mulligan.stores.mongo.take import Wish, answer, claim_doc, due_next, forget_claims, guarded, held, take, taken_values
 
 ROUNDS = 30  # looks of one claim, if others take away what it saw
 SPREAD = 4  # after a lost round it looks so many times further, times the number of lost rounds
@@ -54,25 +54,20 @@ async def claim(database: Database, wish: Wish, rng: random.Random) -> Claimed:
     lines = _pick(wish, seen, [ask.guaranteed for ask in wish.asks], wish.total, wish.total)
     chosen = list(chain(*lines))
     if not chosen:
-        return await answer(database, [], seen, await _due_next(database, wish, 0, seen))
+        return await answer(database, [], seen, await due_next(database, wish, 0, seen))
     remembered, docs = await asyncio.gather(_remember(database, wish, chosen, seen.now_us), _read(database, chosen))
     if not remembered:  # the same claim, twice at the same moment
         known = await database.claims.find_one({"_id": wish.claim_id})
         return await held(database, wish, known or {"ids": [], "fences": []}, seen)
-    won, due_us = await asyncio.gather(_take(database, wish, chosen, docs, seen.now_us), _due_next(database, wish, len(chosen), seen))
+    won, due_us = await asyncio.gather(_take(database, wish, chosen, docs, seen.now_us), due_next(database, wish, len(chosen), seen))
     if len(won) < len(chosen):
         # Claims of one process wait for each other here, so that they have only strangers to fight.
         async with database.claiming:
             seen = await _take_more(database, wish, won, _lost(lines, won), rng)
-            due_us = await _due_next(database, wish, len(won), seen)
+        due_us = await due_next(database, wish, len(won), seen)
     if not won:  # a repeat may take something
         await database.claims.delete_one({"_id": wish.claim_id})
     return await answer(database, won, seen, due_us)
-
-
-async def _due_next(database: Database, wish: Wish, jobs: int, seen: Seen) -> int | None:
-    """When the next job falls due. Not asked for a full claim; beside the take it costs no time, as that waits for the disk."""
-    return await next_due_us(database, {ask.queue for ask in wish.asks} - seen.paused, seen.now_us) if jobs < wish.total else None
 
 
 async def _take_more(database: Database, wish: Wish, won: list[Doc], shares: list[int], rng: random.Random) -> Seen:

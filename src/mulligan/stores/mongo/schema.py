@@ -15,7 +15,7 @@ from contextlib import suppress
 from typing import Any
 
 from pymongo import IndexModel
-from pymongo.errors import CollectionInvalid, DuplicateKeyError
+from pymongo.errors import DuplicateKeyError, OperationFailure
 
 from mulligan.core.contract import Ask
 from mulligan.core.errors import SchemaMismatch
@@ -132,10 +132,8 @@ async def prepare(database: Database) -> None:
 async def _create(database: Database, name: str) -> None:
     try:
         await database.plain.create_collection(name, check_exists=False)
-    except CollectionInvalid:
-        pass
-    except Exception as problem:
-        if getattr(problem, "code", None) != 48:  # it exists: another process was quicker
+    except OperationFailure as problem:
+        if problem.code != 48:  # it exists: another process was quicker
             raise
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from pymongo.errors import BulkWriteError
 
-from mulligan.core.change import Change, Held, Verdict
+from mulligan.core.change import Change, Verdict, are_successes, held_fences
 from mulligan.core.errors import StoreUnavailable
 from mulligan.core.events import STORED_KINDS, events_of
 from mulligan.stores.mongo.database import Database
@@ -30,13 +30,12 @@ async def settle(database: Database, changes: Sequence[Change]) -> list[Verdict]
     """Applies each change whose guard holds, in order; the others are refused, one by one."""
     if not changes:
         return []
-    if is_plain(changes):
+    if fences := plain_fences(changes):
         now_us, all_written = await asyncio.gather(database.now_us(), _write_plain(database, changes))
         if all_written:
             return [
-                Verdict(job_id=change.job_id, applied=True, status=change.status, fence=change.guard.fence, at_us=now_us)
-                for change in changes
-                if isinstance(change.guard, Held)
+                Verdict(job_id=change.job_id, applied=True, status=change.status, fence=fence, at_us=now_us)
+                for change, fence in zip(changes, fences, strict=True)
             ]
     verdicts, is_new = await _settle(database, changes)
     fresh = [(change, verdict) for change, verdict, new in zip(changes, verdicts, is_new, strict=True) if new]
@@ -48,14 +47,12 @@ async def settle(database: Database, changes: Sequence[Change]) -> list[Verdict]
     return verdicts
 
 
-def is_plain(changes: Sequence[Change]) -> bool:
-    """Whether a batch is nothing but successes of different jobs: they leave no record and no stored event."""
+def plain_fences(changes: Sequence[Change]) -> list[int]:
+    """The fences of a batch of nothing but successes that forget what was wrong before; none if it is anything else."""
     for change in changes:
-        if change.cause != "success" or change.status != "done" or type(change.guard) is not Held:
-            return False
-        if change.record is not None or change.error is not None or change.last_delay_us is not None:
-            return False
-    return len({change.job_id for change in changes}) == len(changes)
+        if change.error is not None or change.last_delay_us is not None:
+            return []
+    return held_fences(changes) if are_successes(changes) else []
 
 
 async def _write_plain(database: Database, changes: Sequence[Change]) -> bool:

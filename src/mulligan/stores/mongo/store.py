@@ -134,7 +134,7 @@ class MongoStore(NetworkStore):
         hello = await client.admin.command("hello")
         if "setName" not in hello and hello.get("msg") != "isdbgrid":
             raise BadSetting(
-                f"{self._where} is a standalone server, which can neither confirm writes by a majority nor tell of changes. "
+                f"{self._where} is a standalone server, which can not confirm writes by a majority. "
                 "Make it a set of one: start mongod with --replSet rs0 and run rs.initiate() once in mongosh; the data stay"
             )
         if hello.get("maxWireVersion", 0) < WIRE_VERSION_MIN:
@@ -174,7 +174,7 @@ class MongoStore(NetworkStore):
     # -- Hints --------------------------------------------------------------------------------------------------------
 
     async def _subscribe(self, heard: Callable[[], None]) -> None:
-        # Every question is answered within HEAR_MS, so a socket that is silent for the time of a call is a lost connection.
+        # Every question is answered within wake.HEAR_MS, so a socket that is silent for the time of a call is a lost connection.
         tail, self._tail = self._tail, None
         if tail is None:
             tail = await wake.follow(self._db)

@@ -79,10 +79,12 @@ async def held(database: Database, wish: Wish, known: Doc, seen: Seen) -> Claime
     mine = {"_id": {"$in": known["ids"]}, "status": "processing", "claim_id": wish.claim_id}
     docs = {doc["_id"]: doc for doc in await database.docs(database.jobs, mine, WITHOUT_HISTORY)}
     found = [docs[job_id] for job_id in dict.fromkeys(known["ids"]) if job_id in docs]
-    due_us = None
-    if len(found) < wish.total:
-        due_us = await next_due_us(database, {ask.queue for ask in wish.asks} - seen.paused, seen.now_us)
-    return await answer(database, found, seen, due_us)
+    return await answer(database, found, seen, await due_next(database, wish, len(found), seen))
+
+
+async def due_next(database: Database, wish: Wish, jobs: int, seen: Seen) -> int | None:
+    """When the next job falls due. Not asked for a full claim; beside a take it costs no time, as that waits for the disk."""
+    return await next_due_us(database, {ask.queue for ask in wish.asks} - seen.paused, seen.now_us) if jobs < wish.total else None
 
 
 async def answer(database: Database, docs: list[Doc], seen: Seen, due_us: int | None) -> Claimed:

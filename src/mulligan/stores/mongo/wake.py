@@ -7,11 +7,9 @@ Its readers are woken by the write, without waiting for a majority: a hint follo
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 from pymongo import CursorType
 from pymongo.asynchronous.cursor import AsyncCursor
-from pymongo.errors import CollectionInvalid, OperationFailure
+from pymongo.errors import OperationFailure
 
 from mulligan.stores.mongo.database import Database, Doc
 
@@ -30,8 +28,7 @@ async def spread(database: Database) -> None:
 async def make(database: Database) -> None:
     """Makes the collection, if it is missing."""
     try:
-        with suppress(CollectionInvalid):
-            await database.plain.create_collection(HINTS, check_exists=False, capped=True, size=BYTES_MAX)
+        await database.plain.create_collection(HINTS, check_exists=False, capped=True, size=BYTES_MAX)
     except OperationFailure as problem:
         if problem.code != _EXISTS:
             raise
@@ -39,7 +36,14 @@ async def make(database: Database) -> None:
 
 async def follow(database: Database) -> Tail:
     """A tail that has begun. What stands in the collection may be told once more; close it when done."""
-    tail = await _begun(database)
+    try:
+        tail = await _begun(database)
+    except OperationFailure as problem:
+        if problem.code != _NOT_CAPPED:
+            raise
+        # Somebody removed it, and a hint made it again as a plain one.
+        await database.plain.command("convertToCapped", HINTS, size=BYTES_MAX)
+        tail = await _begun(database)
     if not tail.alive:  # in an empty collection there is no place to begin at
         await tail.close()
         await make(database)
@@ -54,11 +58,7 @@ async def _begun(database: Database) -> Tail:
     tail = database.hints.find(others, {"_id": 1}, cursor_type=CursorType.TAILABLE_AWAIT).max_await_time_ms(HEAR_MS)
     try:
         await anext(tail, None)
-    except OperationFailure as problem:
+    except BaseException:
         await tail.close()
-        if problem.code != _NOT_CAPPED:
-            raise
-        # Somebody removed it, and a hint made it again as a plain one.
-        await database.plain.command("convertToCapped", HINTS, size=BYTES_MAX)
-        return await _begun(database)
+        raise
     return tail

@@ -231,6 +231,7 @@ $$
 # A batch with what it leaves behind, all of it or nothing (`written` -1). What cannot be known before its time is left open in the texts
 # by whoever made them: a record's end, the time of an event, and that of the retry it tells of. No value of theirs can look like that,
 # since a quote inside a text of JSON has a backslash before it. The error is caught here, so that no log of the server is full of it.
+# As for successes, the time is that of the call: a row that another call holds for a moment is written that moment later.
 _SETTLE_WHOLE = """
 CREATE FUNCTION {s}.settle_whole(
   given_us bigint, ids text[], fences bigint[], kinds integer[], errors text[], results text[], settle_ids text[],

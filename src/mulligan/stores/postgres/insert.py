@@ -96,8 +96,10 @@ def is_plain(job: NewJob) -> bool:
 
 def is_alike(jobs: Sequence[NewJob]) -> bool:
     """Whether jobs differ in their ids and payloads only, and none has a key of its own, a schedule or a time that may lie in the past."""
+    if len(jobs) < 2:
+        return False
     first = jobs[0]
-    if len(jobs) < 2 or first.delay_us < 0 or (first.unique_key, first.eta_us, first.schedule, first.tick_us) != (None,) * 4:
+    if first.delay_us < 0 or (first.unique_key, first.eta_us, first.schedule, first.tick_us) != (None,) * 4:
         return False
     return all(map(_SHARED(first).__eq__, map(_SHARED, jobs)))
 

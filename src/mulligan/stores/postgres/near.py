@@ -30,11 +30,20 @@ class Here(Protocol):
     async def __call__(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
 
 
+class InSteps(Protocol):
+    """Settles a batch that one statement could not write, in the store's thread."""
+
+    async def __call__(self, changes: Sequence[Change]) -> list[Verdict]: ...
+
+
 class PostgresNear:
     """The near side of an open store. Belongs to the loop it was made on."""
 
-    def __init__(self, store: Near, here: Here, announce: Callable[[], None], database: Database, grouped: set[str]) -> None:
+    def __init__(
+        self, store: Near, here: Here, in_steps: InSteps, announce: Callable[[], None], database: Database, grouped: set[str]
+    ) -> None:
         self._store = store
+        self._in_steps = in_steps
         self._announce = announce
         self._here = here
         self._database = database
@@ -57,8 +66,8 @@ class PostgresNear:
             check_writable(change)
         verdicts = await self._here(lambda: settle_at_once(self._database, changes))
         if verdicts is None:
-            # What was written of a batch that is not all written is known to the store's own settle by its settle_id.
-            return await self._store.settle(changes)
+            # What was written of a batch of successes that is not all written is known to the steps by its settle_id.
+            return await self._in_steps(changes)
         if any(verdict.status == "pending" for verdict in verdicts):
             self._announce()
         return verdicts

@@ -51,10 +51,11 @@ async def settle(database: Database, changes: Sequence[Change]) -> list[Verdict]
     """Applies each change whose guard holds, in order; the others are refused, one by one."""
     if not changes:
         return []
-    return await settle_at_once(database, changes) or await _settle_in_steps(database, changes)
+    return await settle_at_once(database, changes) or await settle_in_steps(database, changes)
 
 
-async def _settle_in_steps(database: Database, changes: Sequence[Change]) -> list[Verdict]:
+async def settle_in_steps(database: Database, changes: Sequence[Change]) -> list[Verdict]:
+    """The same for a batch that one statement could not write."""
     now_us = database.now_us()
     races = 0
     while True:

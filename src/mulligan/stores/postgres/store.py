@@ -7,7 +7,8 @@ of work to the home loop. The work itself is in the modules named after it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from mulligan.core.change import Change, Grip, Verdict, check_writable
@@ -61,6 +62,7 @@ from mulligan.stores.postgres.migrations import migrate
 from mulligan.stores.postgres.near import CONNECTIONS, PostgresNear
 from mulligan.stores.postgres.wake import Ear, spread
 
+SettleWay = Callable[[Database, Sequence[Change]], Coroutine[Any, Any, list[Verdict]]]
 _NOW = "SELECT {s}.now_us($1)"
 
 
@@ -175,7 +177,8 @@ class PostgresStore(NetworkStore):
         if self._clock is not None or self._db.pooled:
             return None
         database = Database(self._target._replace(connections=CONNECTIONS), None)
-        return PostgresNear(self, self._call_here, self.announce, database, self._grouped)
+        in_steps = partial(self._settle, settle.settle_in_steps)
+        return PostgresNear(self, self._call_here, in_steps, self.announce, database, self._grouped)
 
     async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
         """Lengthens the leases that are still held, and notes that the worker lives."""
@@ -185,7 +188,10 @@ class PostgresStore(NetworkStore):
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
         for change in changes:
             check_writable(change)
-        verdicts = await self._call(lambda: settle.settle(self._db, changes))
+        return await self._settle(settle.settle, changes)
+
+    async def _settle(self, way: SettleWay, changes: Sequence[Change]) -> list[Verdict]:
+        verdicts = await self._call(lambda: way(self._db, changes))
         if any(verdict.applied and verdict.status == "pending" for verdict in verdicts):
             self.announce()
         return verdicts

@@ -54,6 +54,8 @@ async def _at_once(server: Server, changes: Sequence[Change]) -> list[Verdict]:
         answer = await server.run("finish", encode(_finished(changes, fences)))
     else:
         answer = await server.run("whole", encode(_whole(changes, fences)))
+    if not answer.values[0]:
+        return []
     now_us = answer.now_us
     return [
         Verdict(
@@ -65,7 +67,6 @@ async def _at_once(server: Server, changes: Sequence[Change]) -> list[Verdict]:
             at_us=now_us,
         )
         for change, fence in zip(changes, fences, strict=True)
-        if answer.values[0]
     ]
 
 

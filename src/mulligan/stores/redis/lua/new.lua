@@ -21,14 +21,14 @@ local function list_of(waiting, key)
   return list
 end
 
--- Once there is a job of a kind: the lists of the indexes of jobs that wait, and the names of the queue and of the group.
-local function begin(mold, waiting)
+-- Once there is a job of a kind: the lists of the indexes of jobs that wait, and the names of the group and, among those `named`, of the queue.
+local function begin(mold, waiting, named)
   local queue, priority, group = mold.queue, mold.priority, mold.group
-  call('SADD', prefix .. 'names', queue)
+  named.names[queue] = true
   if group then
     mold.lists = {list_of(waiting, group_key(queue, 'fresh', priority, group)), list_of(waiting, waiting_key(queue, 'fresh', priority))}
     gather(waiting, groups_key(queue, 'fresh', priority), '0', group)
-    call('SADD', prefix .. 'grouped', queue)
+    named.grouped[queue] = true
   else
     mold.lists = {list_of(waiting, due_key(queue, 'fresh', priority))}
   end
@@ -37,7 +37,7 @@ end
 -- For each job of a list, in order: false where it is stored under its own id, else the id of the job that stands for it.
 local function insert_all(kinds, jobs)
   local ids, answers, known, owners, molds = {}, {}, {}, {}, {}
-  local texts, members, waiting, written = {}, {}, {}, 0
+  local texts, members, waiting, named, written = {}, {}, {}, {names = {}, grouped = {}}, 0
   for i, kind in ipairs(kinds) do molds[i] = mold_of(kind) end
   for i, job in ipairs(jobs) do ids[i] = job[2] end
   local found, keys = get_all(STATE, ids)
@@ -59,7 +59,7 @@ local function insert_all(kinds, jobs)
         texts[4 * written + 3], texts[4 * written + 4] = BODY .. id, job[3]
         members[2 * written + 1], members[2 * written + 2] = '0', id
         written = written + 1
-        if not mold.lists then begin(mold, waiting) end
+        if not mold.lists then begin(mold, waiting, named) end
         for _, list in ipairs(mold.lists) do
           local last = #list
           list[last + 1], list[last + 2] = mold.score, id
@@ -69,6 +69,9 @@ local function insert_all(kinds, jobs)
     end
   end
   set_all(texts)
+  for set, queues in pairs(named) do
+    for queue in pairs(queues) do call('SADD', prefix .. set, queue) end
+  end
   in_portions('ZADD', IDS, members)
   for key, values in pairs(waiting) do in_portions('ZADD', key, values) end
   return answers, written > 0

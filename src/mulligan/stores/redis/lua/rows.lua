@@ -1,6 +1,6 @@
 -- Rows: the state of a job as a table. Loaded together, changed in memory, written together by flush().
 -- A state is a stream of 26 values: eleven that a claim writes, six that a settlement writes besides, nine that neither a claim nor a success
--- changes. take.lua and finish.lua are hot: they copy the part they do not change as it is, without a table.
+-- changes. take.lua, finish.lua and whole.lua are hot: they copy the part they do not change as it is, without a table.
 local STATUSES = {pending = true, processing = true, done = true, failed = true, cancelled = true}
 local rows, places, damaged, dirty = {}, {}, {}, {}
 

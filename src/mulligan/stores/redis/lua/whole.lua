@@ -1,10 +1,9 @@
 -- A batch of any outcomes of different held jobs, each of which ends as planned. ARGV[2] is flat, again and again: id, fence, attempts, status,
 -- delay, the part of the state that a settlement writes, extra or false, a record or false, and up to two events or false, the last three
--- packed already. If one of the jobs is not held, is to be cancelled instead, or waits in a group, nothing is written, and settle.lua
--- judges them all. Like finish.lua it copies what it does not change; whoever fails often is claimed and settled often.
+-- packed already. If one of the jobs is not held, or is to be cancelled instead, nothing is written, and settle.lua judges them all. Like finish.lua it copies what it does not change; whoever fails often is claimed and settled often.
 local WIDTH, CLAIM_PART, SETTLE_PART, UP_TO_DUE, HISTORY_MAX = 10, 11, 6, 4, 50
 local given, unpack_limit, sub = decode(ARGV[2]), cmsgpack.unpack_limit, string.sub
-local ids, states, entering, extras, bare, freed, limited, tally, records = {}, {}, {}, {}, {}, {}, {}, {}, {}
+local ids, states, entering, extras, bare, freed, limited, tally, records, grouped = {}, {}, {}, {}, {}, {}, {}, {}, {}, {}
 local NIL, NOW, CLEARED = pack(nil), pack(now), pack(nil, nil, nil, nil, nil)
 for i = 1, #given, WIDTH do ids[#ids + 1] = given[i] end
 local texts, keys = get_all(STATE, ids)
@@ -22,9 +21,11 @@ local function planned(place, id, text)
     whole, at_unique, due = pcall(unpack_limit, text, 1, at_due)
     if whole then whole, _, unique, cancel, group, concurrency = pcall(unpack_limit, text, 4, at_unique) end
   end
-  if not whole or type(queue) ~= 'string' or type(priority) ~= 'number' or type(lane) ~= 'string' then return nil end
+  if not whole or type(queue) ~= 'string' or type(priority) ~= 'number' or type(lane) ~= 'string' or not is_text_or_nil(group) then
+    return nil
+  end
   local is_pending = after == 'pending'
-  if is_pending and (cancel or group) then return nil end
+  if is_pending and cancel then return nil end
   local run_at = is_pending and now + given[base + 5] or nil
   local run_at_text = run_at and number(run_at) or NIL
   states[2 * place - 1] = keys[place]
@@ -32,7 +33,14 @@ local function planned(place, id, text)
     .. part .. sub(text, rest + 1, at_due) .. (run_at and run_at_text or sub(text, at_due + 1, at_unique)) .. sub(text, at_unique + 1)
   -- The lane it goes to is the first value of what a settlement writes.
   local _, new_lane = unpack_limit(part, 1)
-  gather(entering, run_at and due_key(queue, new_lane, priority) or finished_key(after), int(run_at or now), id)
+  if run_at and group then
+    gather(entering, group_key(queue, new_lane, priority, group), int(run_at), id)
+    gather(entering, waiting_key(queue, new_lane, priority), int(run_at), id)
+    gather(entering, groups_key(queue, new_lane, priority), '0', group)
+    grouped[queue] = true
+  else
+    gather(entering, run_at and due_key(queue, new_lane, priority) or finished_key(after), int(run_at or now), id)
+  end
   if extra then
     extras[#extras + 1], extras[#extras + 2] = EXTRA .. id, extra
   elseif had_extra then
@@ -59,6 +67,7 @@ delete_all(bare)
 in_portions('ZREM', LEASES, ids)
 for _, pair in ipairs(limited) do call('ZREM', pair[1], pair[2]) end
 for key, values in pairs(entering) do in_portions('ZADD', key, values) end
+for queue in pairs(grouped) do call('SADD', prefix .. 'grouped', queue) end
 for _, pair in ipairs(freed) do
   if call('HGET', UNIQUE, pair[1]) == pair[2] then call('HDEL', UNIQUE, pair[1]) end
 end
