@@ -50,6 +50,7 @@ class Database:
         self.marks: Collection = self.jobs.with_options(write_concern=quick)
         self.claims: Collection = self.plain["mulligan_claims"].with_options(write_concern=quick)
         self.events: Collection = self.plain["mulligan_events"].with_options(read_concern=ReadConcern("majority"))
+        self.quick_events: Collection = self.plain["mulligan_events"].with_options(write_concern=quick)
         self.queues: Collection = self.plain["mulligan_queues"]
         self.schedules: Collection = self.plain["mulligan_schedules"]
         self.workers: Collection = self.plain["mulligan_workers"]
@@ -60,6 +61,7 @@ class Database:
         self.letters: Collection | None = None if letters is None else self.plain[letters]
         self.token = new_id(0)  # by which this process knows its own hints
         self.last_chunk = 0  # where the event log ended when last seen (eventlog.py)
+        self.is_last_chunk_full = False  # as far as this process knows
         self.claiming = asyncio.Lock()  # of those that lost to another: claims of one process need not fight (claim.py)
         self.claims_made = 0  # by this process; old claim ids are removed now and then
         self.charges_made = 0  # claims that took tokens; old buckets are removed now and then

@@ -1,13 +1,15 @@
 """The store's bounded event log: what other processes and later readers see.
 
-The events stand in documents of up to CHUNK_MAX, named by the number of events before them. An append is one atomic change of the last
-document, so numbers rise in the order in which events become visible, and a reader who goes on from the last number it saw misses none.
-A full document is closed before the next one is made; nothing is ever added to a closed one.
+The events stand in documents that are named by the number of events before them. An append is one atomic change of the last document, or
+the next document, so numbers rise in the order in which events become visible, and a reader who goes on from the last number it saw misses
+none. A document is closed before the next one is made; nothing is ever added to a closed one. Appends gather in one document up to
+SHARED_MAX, since each writes all of it anew; a batch that is wider becomes a document of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 import msgspec
 from pymongo import ReturnDocument
@@ -18,7 +20,9 @@ from mulligan.core.events import EVENT_LOG_MAX, Event
 from mulligan.core.ids import new_id
 from mulligan.stores.mongo.database import Database, Doc
 
-CHUNK_MAX = 200
+SHARED_MAX = 200
+WIDE_MAX = 1_000
+WIDE_CHARS_MAX = 4_000_000  # a document may have 16 MB
 _TRIES = 50
 
 _encode = msgspec.json.Encoder().encode
@@ -27,66 +31,80 @@ _event_decoder = msgspec.json.Decoder(Event)
 
 async def find_end(database: Database) -> None:
     """Finds the end of the log when a store is opened, so that the first append is as quick as the others."""
-    newest = await _newest(database)
-    if newest is None:
-        await _move_on(database, 0)
-    else:
-        database.last_chunk = newest
+    database.last_chunk = await _newest(database)
 
 
-async def _newest(database: Database) -> int | None:
+async def _newest(database: Database) -> int:
     # Read as it is now: what no majority has confirmed yet is the end of the log all the same.
-    events = database.events.with_options(read_concern=database.jobs.read_concern)
-    doc = await events.find_one({}, {"_id": 1}, sort=[("_id", -1)])
-    return None if doc is None else int(doc["_id"])
+    doc = await database.quick_events.find_one({}, {"_id": 1}, sort=[("_id", -1)])
+    if doc is not None:
+        return int(doc["_id"])
+    with suppress(DuplicateKeyError):  # another process made it
+        await database.events.insert_one({"_id": 0, "closed": False, "names": [], "events": []})
+    return 0
 
 
 async def append_events(database: Database, events: Sequence[Event]) -> None:
     """Writes events at the end of the log, and forgets the oldest beyond its bound."""
     texts = [_encode(event).decode() for event in events]
-    for at in range(0, len(texts), CHUNK_MAX):
-        await _append(database, texts[at : at + CHUNK_MAX])
+    for portion in _portions(texts):
+        await _append(database, portion)
+
+
+def _portions(texts: list[str]) -> Iterator[list[str]]:
+    """The texts in their order, in lists that are bounded in number and in size."""
+    begin = chars = 0
+    for at, text in enumerate(texts):
+        if at - begin >= WIDE_MAX or (at > begin and chars + len(text) > WIDE_CHARS_MAX):
+            yield texts[begin:at]
+            begin, chars = at, 0
+        chars += len(text)
+    if begin < len(texts):
+        yield texts[begin:]
 
 
 async def _append(database: Database, texts: list[str]) -> None:
     # The driver sends a write whose connection broke once more; by this name the server knows that it has it already.
     name = new_id(0)
     for _ in range(_TRIES):
-        chunk = database.last_chunk
-        open_one = {"_id": chunk, "closed": False, "names": {"$ne": name}}
-        pushed = {"$push": {"events": {"$each": texts}, "names": name}}
-        written = await database.events.update_one({**open_one, f"events.{CHUNK_MAX - len(texts)}": {"$exists": False}}, pushed)
-        if written.matched_count:
+        if not database.is_last_chunk_full and await _added(database, name, texts):
             return
-        if await database.events.find_one({"_id": chunk, "names": name}, {"_id": 1}) is not None:
+        database.is_last_chunk_full = False
+        if await _begun(database, name, texts):
             return
-        await _move_on(database, chunk)
     raise StoreUnavailable("the event log of the store is too busy; nothing is wrong with the jobs")
 
 
-async def _move_on(database: Database, chunk: int) -> None:
-    """Finds the last document of the log, or closes it and makes the next one."""
-    newest = await _newest(database)
-    if newest is not None and newest != chunk:
-        database.last_chunk = newest
-        return
-    after = 0
-    if newest is not None:
-        closed = await database.events.find_one_and_update(
-            {"_id": chunk},
-            [{"$set": {"closed": True}}],
-            projection={"count": {"$size": "$events"}},
-            return_document=ReturnDocument.AFTER,
-        )
-        after = chunk + int(closed["count"]) if closed is not None else chunk
+async def _added(database: Database, name: str, texts: list[str]) -> bool:
+    """Adds the texts to the last document, if they fit in; an empty one takes any number."""
+    chunk = database.last_chunk
+    fits = {f"events.{max(0, SHARED_MAX - len(texts))}": {"$exists": False}}
+    pushed = {"$push": {"events": {"$each": texts}, "names": name}}
+    written = await database.events.update_one({"_id": chunk, "closed": False, "names": {"$ne": name}, **fits}, pushed)
+    return bool(written.matched_count) or await database.events.find_one({"_id": chunk, "names": name}, {"_id": 1}) is not None
+
+
+async def _begun(database: Database, name: str, texts: list[str]) -> bool:
+    """Closes the last document and makes the next one, of these texts. False if it was not the last one: then that is found."""
+    chunk = database.last_chunk
+    closed = await database.events.find_one_and_update(
+        {"_id": chunk, "events.0": {"$exists": True}},
+        [{"$set": {"closed": True}}],
+        projection={"count": {"$size": "$events"}},
+        return_document=ReturnDocument.AFTER,
+    )
+    if closed is None:  # it is empty, or gone
+        await find_end(database)
+        return False
+    after = chunk + int(closed["count"])
     try:
-        await database.events.insert_one({"_id": after, "closed": False, "names": [], "events": []})
-    except DuplicateKeyError:
-        pass  # another process made it
-    else:
-        # One document more than the bound is kept, because the newest one begins empty.
-        await database.events.delete_many({"_id": {"$lt": after - EVENT_LOG_MAX - CHUNK_MAX}})
-    database.last_chunk = after
+        await database.events.insert_one({"_id": after, "closed": False, "names": [name], "events": texts})
+    except DuplicateKeyError:  # another process was quicker
+        await find_end(database)
+        return False
+    database.last_chunk, database.is_last_chunk_full = after, len(texts) >= SHARED_MAX
+    await database.quick_events.delete_many({"_id": {"$lt": after - EVENT_LOG_MAX - WIDE_MAX}})
+    return True
 
 
 async def read_events(database: Database, after_seq: int, limit: int) -> list[Event]:
@@ -98,7 +116,7 @@ async def read_events(database: Database, after_seq: int, limit: int) -> list[Ev
         return []
     last = int(newest["_id"]) + int(newest["count"])
     first = max(after_seq, last - EVENT_LOG_MAX)  # the place before the first one wanted
-    chunks = database.events.find({"_id": {"$gt": first - CHUNK_MAX, "$lt": first + limit}}, {"events": 1}).sort("_id", 1)
+    chunks = database.events.find({"_id": {"$gt": first - WIDE_MAX, "$lt": first + limit}}, {"events": 1}).sort("_id", 1)
     events: list[Event] = []
     for chunk in await chunks.to_list():
         events += _wanted(chunk, first, limit - len(events))
