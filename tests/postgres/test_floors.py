@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import asyncio
+
 import psycopg
+from psycopg import sql
 
 from mulligan.core.clock import ManualClock
 from mulligan.core.contract import Ask
 from mulligan.stores.postgres import PostgresStore
 from mulligan.stores.postgres.floors import FULL_EVERY_US, LAG_US, Floors
-from tests.builders import ask, claim, done, new_job
+from tests.builders import ask, claim, done, new_job, retry
 from tests.postgres.conftest import Raw
 
 DEAD = 20_000
@@ -95,6 +98,26 @@ async def test_a_requeued_claim_of_another_process_is_found_again(store: Postgre
     clock.advance(FULL_EVERY_US / 1e6)
     seen = [job.id for _ in range(2) for job in (await claim(store, ask(), total=5)).jobs]
     assert old.id in seen
+
+
+async def test_a_retry_that_waited_for_a_lock_is_noted(real: PostgresStore, server_url: str, schema: str, raw: Raw) -> None:
+    """It is written with a time from before the wait, and claims may have gone further meanwhile; one that did not wait needs no note."""
+    await real.insert([new_job(), new_job()])
+    first, second = (await claim(real, total=2)).jobs
+    count = "SELECT count(*) FROM {s}.tallies WHERE status = 'past'"
+    await real.settle([retry(first, 0)])
+    assert raw.rows(count) == [(0,)]
+    with psycopg.connect(server_url) as other:
+        locked = sql.SQL("SELECT 1 FROM {s}.jobs WHERE id = %s FOR UPDATE").format(s=sql.Identifier(schema))
+        other.execute(locked, (second.id,))
+        settling = asyncio.create_task(real.settle([retry(second, 0)]))
+        waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted AND %s = ANY (pg_blocking_pids(pid))"
+        while raw.rows(waiting, (other.info.backend_pid,)) == [(0,)]:
+            await asyncio.sleep(0.001)
+        other.execute("SELECT pg_sleep(0.6)")
+    [verdict] = await settling
+    assert verdict.applied
+    assert raw.rows(count) == [(1,)]
 
 
 def floors_at(asks: list[Ask] | None = None) -> Floors:

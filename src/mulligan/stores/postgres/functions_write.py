@@ -231,7 +231,8 @@ $$
 # A batch with what it leaves behind, all of it or nothing (`written` -1). What cannot be known before its time is left open in the texts
 # by whoever made them: a record's end, the time of an event, and that of the retry it tells of. No value of theirs can look like that,
 # since a quote inside a text of JSON has a backslash before it. The error is caught here, so that no log of the server is full of it.
-# As for successes, the time is that of the call: a row that another call holds for a moment is written that moment later.
+# As for successes, the time is that of the call: a row that another call holds for a moment is written that moment later. Where it was a
+# long moment, retries may have come to lie behind the floors of claims (floors.py).
 _SETTLE_WHOLE = """
 CREATE FUNCTION {s}.settle_whole(
   given_us bigint, ids text[], fences bigint[], kinds integer[], errors text[], results text[], settle_ids text[],
@@ -255,6 +256,9 @@ BEGIN
         '"run_at_us":null', '"run_at_us":' || coalesce((at_us + b.delay_us)::text, 'null'))
       FROM unnest(bodies, retry_delays_us) WITH ORDINALITY AS b(body, delay_us, place) ORDER BY b.place),
     keep_events);
+  IF given_us IS NULL AND 'pending' = ANY (afters) AND {s}.now_us(NULL) - at_us > 500000 THEN  -- half the age of a floor
+    PERFORM {s}.note_past();
+  END IF;
 EXCEPTION WHEN SQLSTATE 'MQ001' THEN
   written := -1;
 END
