@@ -102,6 +102,8 @@ def main() -> int:
     told = []
     with Places() as places:
         for name in tunable if asked.all else asked.peer or FASTEST:
+            if not PEERS[name].takes(asked.measure):
+                continue
             try:
                 values, is_whole = swept(PEERS[name], places, asked.measure, asked.rounds, Work.of(asked.jobs), say)
             except PeerFailed as problem:

@@ -25,6 +25,7 @@ TIMEOUT_S = 900.0  # no time-out at all must be asked for by writing timeout=Non
 TAGS_MAX = 20
 INTERVAL_MIN_US = 1_000
 CLAIM_MAX = 10_000
+KNOWN_MAX = 10_000  # tasks of which something is kept
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -218,6 +219,8 @@ class JobBuilder:
     def _without_options(self, task: TaskDef, now_us: int) -> NewJob:
         known = self._plain.get(task.name)
         if known is None or known[0] is not task:  # it was registered anew
+            if len(self._plain) >= KNOWN_MAX:  # names may come from outside (allow_paths)
+                self.forget_policies()
             known = self._plain[task.name] = (task, self._described(task, PLAIN, now_us))
         return known[1]
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+from pymongo.errors import AutoReconnect
 
 from mulligan.core.events import EVENT_LOG_MAX, Event
 from mulligan.stores.mongo import MongoStore, eventlog, from_url
@@ -50,6 +53,18 @@ async def test_no_document_of_the_log_outgrows_the_server(store: MongoStore, raw
     sizes = [sum(map(len, doc["events"])) for doc in raw.mulligan_events.find()]
     assert max(sizes) <= 250_000
     assert [event.at_us for event in await all_events(store)] == list(range(900))
+
+
+async def test_a_log_that_cannot_be_shortened_is_written_all_the_same(store: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The old documents go with a later one; whoever wrote is not told of a failure, and so does not write again."""
+
+    async def cut(*_: Any) -> None:
+        raise AutoReconnect("connection reset")
+
+    await store.record_events(batch("first", eventlog.SHARED_MAX))
+    monkeypatch.setattr(AsyncCollection, "delete_many", cut)
+    await store.record_events(batch("next", 2))
+    assert len(await all_events(store)) == eventlog.SHARED_MAX + 2
 
 
 async def test_a_writer_that_died_in_between_stops_nobody(store: MongoStore, raw: Raw) -> None:

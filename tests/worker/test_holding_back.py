@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -309,3 +310,30 @@ def test_the_slot_of_a_retry_is_kept_for_the_next_one(settings: dict[str, Any], 
         assert started == ["retry"] * 3 + ["fresh"] * 4
 
     play("memory", tmp_path, scene)
+
+
+class FarStore(LateSettles):
+    """A store that takes as long over each claim."""
+
+    async def claim(self, *args: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await self._inner.claim(*args)
+
+
+def test_claims_reach_ahead_beside_a_lane_with_slots_of_its_own(tmp_path: Path) -> None:
+    """More outcomes than slots may be on their way then; the next claim does not wait for them to be written."""
+    lasted_s: dict[int | None, float] = {}
+
+    async def scene(stage: Stage, slots: int | None) -> None:
+        starts: list[tuple[str, float]] = []
+        work = task(stage, starts, queue="q")
+        await stage.app.enqueue_many([work.job() for _ in range(5_000)])
+        stage.app.queues(Queue("q", max_inflight_retries=slots))
+        stage.app.store = FarStore(stage.app.store)  # type: ignore[assignment]
+        async with stage.worker(concurrency=10) as worker:
+            await worker.drain()
+        lasted_s[slots] = max(at_s for _, at_s in starts)
+
+    for slots in (None, 50):
+        play("memory", tmp_path, partial(scene, slots=slots))
+    assert lasted_s[50] <= 1.25 * lasted_s[None]

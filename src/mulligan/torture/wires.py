@@ -22,6 +22,7 @@ class Wires:
         self._joints: set[asyncio.Task[None]] = set()
         self._clients: dict[asyncio.StreamWriter, asyncio.Task[None]] = {}  # whose connections stand, or are being made
         self._server: asyncio.Server | None = None
+        self._is_over = False
         self.port = 0
 
     async def __aenter__(self) -> Self:
@@ -32,6 +33,7 @@ class Wires:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._server is not None
         self._server.close()
+        self._is_over = True
         self.cut()
         await asyncio.gather(*self._joints, return_exceptions=True)
 
@@ -44,6 +46,9 @@ class Wires:
         return len(broken)
 
     def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_over:  # it was accepted just before
+            _reset(writer)
+            return
         joint = self._clients[writer] = asyncio.ensure_future(self._join(reader, writer))
         self._joints.add(joint)
         joint.add_done_callback(self._joints.discard)

@@ -110,8 +110,8 @@ class Executor:
 
     @property
     def written_room(self) -> int:
-        """Free slots of which the store knows, too, that they are free."""
-        return self.room - self.committer.unwritten
+        """Free slots of which the store knows, too, that they are free. Jobs that were claimed ahead may have more outcomes than slots."""
+        return min(self.room, max(0, self.room - self.committer.unwritten))
 
     def accept(self, jobs: Sequence[Job], held_until_s: float = float("inf")) -> None:
         """Takes claimed jobs, in the order in which they shall start; until when their leases hold at least, on the loop's clock."""

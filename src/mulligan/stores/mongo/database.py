@@ -19,7 +19,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.read_concern import ReadConcern
 
-from mulligan.core.clock import datetime_to_us
+from mulligan.core.clock import datetime_to_us, system_rng
 from mulligan.core.ids import new_id
 from mulligan.core.ring import Stretches
 
@@ -62,6 +62,7 @@ class Database:
         self.token = new_id(0)  # by which this process knows its own hints
         self.last_chunk = 0  # where the event log ended when last seen (eventlog.py)
         self.is_last_chunk_full = False  # as far as this process knows
+        self.rng = system_rng()
         self.claiming = asyncio.Lock()  # of those that lost to another: claims of one process need not fight (claim.py)
         self.claims_made = 0  # by this process; old claim ids are removed now and then
         self.charges_made = 0  # claims that took tokens; old buckets are removed now and then

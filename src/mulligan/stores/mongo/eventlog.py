@@ -8,12 +8,13 @@ SHARED_MAX, since each writes all of it anew; a batch that is wider becomes a do
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import msgspec
 from pymongo import ReturnDocument
-from pymongo.errors import DuplicateKeyError
+from pymongo.errors import DuplicateKeyError, PyMongoError
 
 from mulligan.core.errors import StoreUnavailable
 from mulligan.core.events import EVENT_LOG_MAX, Event
@@ -24,6 +25,7 @@ SHARED_MAX = 200
 WIDE_MAX = 1_000
 WIDE_CHARS_MAX = 4_000_000  # a document may have 16 MB
 _TRIES = 50
+_WAIT_S = 0.002
 
 _encode = msgspec.json.Encoder().encode
 _event_decoder = msgspec.json.Decoder(Event)
@@ -66,7 +68,8 @@ def _portions(texts: list[str]) -> Iterator[list[str]]:
 async def _append(database: Database, texts: list[str]) -> None:
     # The driver sends a write whose connection broke once more; by this name the server knows that it has it already.
     name = new_id(0)
-    for _ in range(_TRIES):
+    for tried in range(_TRIES):
+        await asyncio.sleep(database.rng.uniform(0, _WAIT_S * tried))  # those who lost to the same one should not meet again
         if not database.is_last_chunk_full and await _added(database, name, texts):
             return
         database.is_last_chunk_full = False
@@ -103,7 +106,8 @@ async def _begun(database: Database, name: str, texts: list[str]) -> bool:
         await find_end(database)
         return False
     database.last_chunk, database.is_last_chunk_full = after, len(texts) >= SHARED_MAX
-    await database.quick_events.delete_many({"_id": {"$lt": after - EVENT_LOG_MAX - WIDE_MAX}})
+    with suppress(PyMongoError):  # the events are written, and whoever makes the next document sees to this, too
+        await database.quick_events.delete_many({"_id": {"$lt": after - EVENT_LOG_MAX - WIDE_MAX}})
     return True
 
 
