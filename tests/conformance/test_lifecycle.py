@@ -125,7 +125,7 @@ async def test_time_without_a_clock_is_the_stores_own(store_maker: Callable[[Clo
         before = SystemClock().now_us()
         [answer] = await store.insert([new_job()])
         after = SystemClock().now_us()
-        assert before <= answer.at_us <= after
+        assert before - us(0.001) < answer.at_us <= after  # some stores count whole milliseconds
     finally:
         await store.close()
 
