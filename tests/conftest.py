@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
 
@@ -50,8 +51,13 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The run's servers end with this process. It hands their folder on to the workers of pytest-xdist, which do nothing here."""
+    """The run's servers end with this process. It hands their folder on to the workers of pytest-xdist, which do nothing here.
+
+    A run in the background of a shell without job control ignores Ctrl-C, and so would the processes that tests interrupt.
+    """
     servers.current_run()
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
