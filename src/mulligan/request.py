@@ -258,6 +258,8 @@ class JobBuilder:
         key = (task.name, queue_name)
         known = self._frozen.get(key)
         if known is None or known[0] is not task.retry:  # a task that was registered anew may have another policy
+            if len(self._frozen) >= KNOWN_MAX:  # names may come from callers
+                self._frozen.clear()
             known = self._frozen[key] = (task.retry, self._freeze(task, queue_name, options))
         return known[1]
 

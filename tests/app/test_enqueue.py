@@ -314,3 +314,12 @@ async def test_the_frozen_policy_of_a_job_names_its_numbers(app: Mulligan) -> No
     assert job.last_delay == 7
     assert job.run_at_us == job.updated_at_us + 7 * SECOND_US
     assert job.history[0].delay == 7
+
+
+async def test_queues_named_by_callers_are_not_remembered_without_a_bound(app: Mulligan, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name per tenant costs memory once; what is kept of such names for speed is forgotten again."""
+    monkeypatch.setattr("mulligan.request.KNOWN_MAX", 5)
+    app.declare("work")
+    for tenant in range(20):
+        await app.enqueue("work", queue=f"tenant-{tenant}", priority=1)
+    assert len(app._builder._frozen) <= 5

@@ -61,6 +61,23 @@ def test_a_second_ctrl_c_interrupts_a_step_that_does_not_end() -> None:
         run(work())
 
 
+def test_a_second_ctrl_c_leaves_nothing_behind() -> None:
+    """It comes while the loop itself waits; the next Ctrl-C in this process is Python's own again."""
+
+    async def work() -> None:
+        signal.raise_signal(signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        finally:
+            threading.Timer(0.05, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+            await asyncio.sleep(20)
+            pytest.fail("it was not interrupted")
+
+    with pytest.raises(KeyboardInterrupt):
+        run(work())
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 def test_a_signal_that_is_ignored_stays_ignored() -> None:
     """As for a program that a shell has put into the background: Ctrl-C is meant for another one."""
 

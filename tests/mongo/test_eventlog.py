@@ -11,7 +11,7 @@ from pymongo.errors import AutoReconnect
 
 from mulligan.core.events import EVENT_LOG_MAX, Event
 from mulligan.stores.mongo import MongoStore, eventlog, from_url
-from tests.builders import all_events
+from tests.builders import all_events, ask, claim, new_job, retry
 from tests.mongo.conftest import Raw
 
 SIZES = (1, 150, 60, 199, 200, 201, 3, 999, 1_000, 1_001, 2_500, 7)
@@ -76,3 +76,102 @@ async def test_a_writer_that_died_in_between_stops_nobody(store: MongoStore, raw
         *((seq, "before") for seq in (1, 2, 3)),
         *((seq, "after") for seq in (4, 5)),
     ]
+
+
+class Cut:
+    """Stands before one method of a collection: the wire breaks in its first calls, before or after the server has done them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, method: str, collection: str, times: int, *, is_late: bool) -> None:
+        self.left = times
+        real = getattr(AsyncCollection, method)
+
+        async def call(this: AsyncCollection[Any], *arguments: Any, **named: Any) -> Any:
+            if this.name != collection or not self.left:
+                return await real(this, *arguments, **named)
+            self.left -= 1
+            if is_late:
+                await real(this, *arguments, **named)
+            raise AutoReconnect("connection reset")
+
+        monkeypatch.setattr(AsyncCollection, method, call)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize(("method", "collection"), [("update_one", "mulligan_events"), ("bulk_write", "mulligan_jobs")])
+async def test_a_settle_that_is_repeated_tells_its_events_once(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch, method: str, collection: str, is_late: bool
+) -> None:
+    """Wherever its wire broke: the repeat finds the jobs written, and the log without their events or with them."""
+    await store.insert([new_job() for _ in range(3)])
+    jobs = (await claim(store, ask(), total=3)).jobs
+    cut = Cut(monkeypatch, method, collection, 1, is_late=is_late)
+    verdicts = await store.settle([retry(job, 1) for job in jobs])
+    assert cut.left == 0
+    assert all(verdict.applied for verdict in verdicts)
+    told = [event.job_id for event in await all_events(store) if event.kind == "FAILED"]
+    assert sorted(told) == sorted(job.id for job in jobs)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before", "after"])
+async def test_a_cancel_and_a_pause_that_are_repeated_are_told_once(
+    store: MongoStore, monkeypatch: pytest.MonkeyPatch, is_late: bool
+) -> None:
+    """The same for what operators do."""
+    job = new_job()
+    await store.insert([job])
+    Cut(monkeypatch, "update_one", "mulligan_events", 1, is_late=is_late)
+    assert await store.request_cancel([job.id]) == ["cancelled"]
+    Cut(monkeypatch, "update_one", "mulligan_events", 1, is_late=is_late)
+    await store.set_queue("q", paused=True)
+    assert [event.kind for event in await all_events(store) if event.kind != "ENQUEUED"] == ["CANCELLED", "QUEUE_PAUSED"]
+
+
+async def test_a_reader_at_the_end_reads_no_document(store: MongoStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody who follows the log asks again and again, and mostly there is nothing new."""
+    await store.record_events(batch("old", 900))
+    real, asked = AsyncCollection.find, []
+
+    def find(this: AsyncCollection[Any], *arguments: Any, **named: Any) -> Any:
+        asked.append(arguments)
+        return real(this, *arguments, **named)
+
+    last = (await all_events(store))[-1].seq
+    monkeypatch.setattr(AsyncCollection, "find", find)
+    assert await store.read_events(last, 100) == []
+    assert [one for one in asked if one[1:] == ({"events": 1},)] == []
+    assert len(await store.read_events(last - 1, 100)) == 1
+    assert len([one for one in asked if one[1:] == ({"events": 1},)]) == 1
+
+
+async def test_a_reader_misses_nothing_that_is_added_behind_its_back(store: MongoStore, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last document is read, then grows and is closed, and the next one is read: what was added comes with the next call."""
+    await store.record_events(batch("first", 50))
+    last_read = 0
+    real = AsyncCollection.find
+
+    class Halting:
+        """A cursor that hands out what it has read before the log grew, and then what came after."""
+
+        def __init__(self, this: AsyncCollection[Any], arguments: Any) -> None:
+            self._this, self._arguments = this, arguments
+
+        def sort(self, *order: Any) -> Halting:
+            self._order = order
+            return self
+
+        async def to_list(self) -> list[Any]:
+            early = await real(self._this, *self._arguments).sort(*self._order).to_list()
+            await store.record_events(batch("behind", 10))
+            await store.record_events(batch("next", 1_000))
+            late = await real(self._this, *self._arguments).sort(*self._order).to_list()
+            return [*early, *(doc for doc in late if doc["_id"] > early[-1]["_id"])]
+
+    def find(this: AsyncCollection[Any], *arguments: Any, **named: Any) -> Any:
+        return Halting(this, arguments) if arguments[1:] == ({"events": 1},) else real(this, *arguments, **named)
+
+    monkeypatch.setattr(AsyncCollection, "find", find)
+    seen = await store.read_events(last_read, 5_000)
+    monkeypatch.setattr(AsyncCollection, "find", real)
+    while more := await store.read_events(seen[-1].seq, 5_000):
+        seen += more
+    assert [event.seq for event in seen] == list(range(1, 1_061))

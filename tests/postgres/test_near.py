@@ -40,6 +40,7 @@ async def test_a_worker_claims_and_settles_near(url: str, monkeypatch: pytest.Mo
 
         monkeypatch.setattr(app.store, "claim", never)
         monkeypatch.setattr(app.store, "settle", never)
+        monkeypatch.setattr("mulligan.stores.postgres.settle.settle_in_steps", never)  # what a settle falls back to
         async with app.worker() as worker:
             near = worker._near
             assert near is not None

@@ -115,6 +115,10 @@ GOOD_TIMES = {
     "a claim that nobody noted, and a pause": lambda: unheard(story().enqueue().pause(PARENT, CHILD)),
     "a claim that nobody noted, and an outage": lambda: unheard(outage(story().enqueue(), 1).idle(OTHER)),
     "the store was away for longer than the lease": lambda: again(outage(story().enqueue().claim(), 3).crash(1, OTHER, guard="lapsed")),
+    "wires were cut while a lease ran out": lambda: again(
+        lapsed(outage(story().enqueue().claim().start(), 0.1, "reset").idle(OTHER)), OTHER
+    ),
+    "work goes on two seconds after a cut": lambda: outage(story().enqueue().run().row(), 0.1, "reset").wait(1_900 * MS).idle(OTHER),
     "an idle worker takes it at once": lambda: story().idle(CHILD).enqueue().wait(400 * MS).run().row(),
     "nobody is idle": lambda: story().enqueue().wait(5 * S).run().row(),
     "idle workers were told to end": lambda: story().idle(OTHER).note("STOP", 1).enqueue().wait(5 * S).run().row(),
@@ -188,6 +192,9 @@ BAD_TIMES = {
     "taken over too late by one who was stopped before it heard so": ({"RECOVER"}, lambda: stopped_before_the_answer(2 * S)),
     "taken over too late by one who died before it could say so": ({"RECOVER"}, lambda: taken_in_silence(2 * S)),
     "work does not go on after an outage": ({"RECOVER"}, lambda: outage(story().enqueue().run().row(), 3).wait(6 * S).renew(1, PARENT)),
+    "work does not go on after a cut": (
+        {"RECOVER"}, lambda: outage(story().enqueue().run().row(), 0.1, "reset").wait(3 * S).renew(1, PARENT)
+    ),
     "an idle worker sleeps on": ({"WAKE"}, lambda: story().idle(OTHER).enqueue().wait(S).claim().idle(OTHER).start().effect().end()
                                  .settle().row()),
     "an idle worker never asks again": ({"WAKE"}, lambda: story().idle(OTHER).enqueue().wait(S).run().row()),
@@ -205,6 +212,14 @@ BAD_TIMES = {
     "a lease that ran out for no reason": ({"ATTEMPTS"}, lambda: again(lapsed(story().enqueue().claim().start().end()), OTHER)),
     "a crash after an outage that was over before the claim": (
         {"ATTEMPTS"}, lambda: again(lapsed(outage(story().enqueue(), 1).claim().start().end()), OTHER),
+    ),
+    "a crash at once, and only wires were cut": (
+        {"ATTEMPTS"}, lambda: again(outage(story().enqueue().claim().start(), 0.1, "reset").crash())
+    ),
+    "a lease that ran out long after its wires were cut": (
+        {"ATTEMPTS"}, lambda: again(
+            lapsed(outage(story().enqueue().claim().start(), 0.1, "reset").idle(OTHER).renew(1, PARENT).end()), OTHER,
+        ),
     ),
     "handed over to run alone, and somebody else's process died": ({"ATTEMPTS"}, lambda: died_at_the_start(OTHER_PARENT)),
     "three crashes, and a kill that came after one of them": (

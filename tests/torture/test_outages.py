@@ -52,7 +52,7 @@ def test_a_server_that_crashes_takes_nothing_along(server: Server, tmp_path: Pat
         assert restarter.restarts == size["restarts"]
     check(report, size["restarts"])
     assert report["cuts"] == report["faults"].get("reset", 0) == size.get("cuts", 0)
-    assert report["cut_connections"] >= report["cuts"]  # whenever they were cut, somebody was at work
+    assert report["cut_connections"] >= report["cuts"]
     assert report["done_share"] >= (0.999 if size is FULL else 0.9)
     assert size is not FULL or report["stale_refused"] > 0  # jobs that outlived their leases tried to write
 

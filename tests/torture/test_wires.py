@@ -124,6 +124,8 @@ def test_a_store_by_another_address(url: str, address: tuple[str, int], moved: s
         "rediss://db",
         "mongodb://a,b/jobs",
         "mongodb://a/jobs?w=majority&tls=true",
+        "mongodb://a/jobs?tlsCAFile=/ca.pem",
+        "mongodb://a/jobs?loadBalanced=true",
         "postgresql:///jobs",
         "postgresql://%2Frun%2Fdb/jobs",
         "postgresql://db/jobs?sslmode=require",

@@ -120,6 +120,10 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         if is_told:
             raise KeyboardInterrupt from None
         raise
+    finally:
+        # An interrupt that left the loop from below lets the loop's own way of hearing Ctrl-C come back last.
+        if is_ours_to_hear and is_told:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @asynccontextmanager

@@ -31,8 +31,10 @@ _SERVERS = {
 }
 _PORTS = {"postgresql": 5432, "postgres": 5432, "mongodb": 27017, "redis": 6379}  # of schemes whose servers are reached without TLS
 
-# Options of a URL that ask for TLS, or for another server than the one it names.
-_LEADS_ELSEWHERE = re.compile(r"(?i)(^|&)((tls|ssl)=(?!false(&|$))|sslmode=(require|verify)|(host|hostaddr|port|service)=)")
+# Options of a URL that ask for TLS, as each of MongoDB's does that begins with its name, or for another server than the one it names.
+_LEADS_ELSEWHERE = re.compile(
+    r"(?i)(^|&)((tls|ssl_)[a-z_]*=(?!false(&|$))|ssl=(?!false(&|$))|sslmode=(require|verify)|(host|hostaddr|port|service)=|loadbalanced=true)"
+)
 
 
 def open_store(url: str, *, clock: Clock | None = None) -> Store:

@@ -131,6 +131,8 @@ class Deeds:
         self._kills = Spans((begin, end) for times in history.deaths.values() for begin, end in times)
         self._pauses = Spans(piece for spans in history.pauses.values() for piece in spans.pieces(0, FOREVER))
         self._outages = Spans((begin, end) for begin, end, _ in history.outages)
+        self._resets = Spans((begin, end) for begin, end, how in history.outages if how == "reset")
+        self._downs = Spans((begin, end) for begin, end, how in history.outages if how != "reset")
         self.max_crashes = int(history.settings.get("max_crashes", 3))
 
     def may_be_late(self, settle: Settle) -> bool:
@@ -153,7 +155,9 @@ class Deeds:
             begin = _free_from(life, fence)
             was_killed = self._kills.touch(begin, end)
             was_stopped = self._pauses.touch(begin, end)
-        found = (was_killed, was_stopped, self._outages.touch(begin, end))
+        # Wires that were cut keep a renewal from the store, and nothing else: they make no process die.
+        was_cut = crash.guard == "lapsed" and self._resets.touch(max(begin, hold.renewed_at), end)
+        found = (was_killed, was_stopped, was_cut or self._downs.touch(begin, end))
         return next((cause for cause, was_done in zip(CAUSES, found, strict=True) if was_done), "")
 
 

@@ -24,6 +24,7 @@ LOOK_S = 0.02
 BACKLOG_MIN = 40  # jobs that are kept waiting while there are faults, so that they hit somebody at work
 STILL_S = 2.0  # after which more jobs are stored, in case those that are there are none to speak of
 PATIENCE_S = 120.0  # for somebody to be at work
+CALM_S = 2.5  # between two cuts: time to be back, and time in which nothing is excused
 
 
 class Stuck(Exception):
@@ -44,6 +45,7 @@ class Nemesis:
         self._file = file
         self._rng = random.Random(plan.seed)
         self._pausing: set[asyncio.Task[None]] = set()
+        self._cut_s = 0.0  # when wires were cut the last time, on the loop's clock
         self.done = 0
         self.counts = {"kills": 0, "pauses": 0, "restarts": 0, "cuts": 0, "cut_connections": 0}
 
@@ -194,10 +196,13 @@ class Nemesis:
     async def _cut(self) -> None:
         """Every connection to the store breaks, whatever is on its way there or back."""
         assert self.wires is not None
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._cut_s + CALM_S - loop.time())
         await self._victim()
         self._ledger.note("NEMESIS", step="start", how="reset")
         self.counts["cut_connections"] += self.wires.cut()
         self._ledger.note("NEMESIS", step="stop", how="reset")
+        self._cut_s = loop.time()
         self.counts["cuts"] += 1
 
     async def _lock(self) -> None:

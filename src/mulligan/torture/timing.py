@@ -67,6 +67,11 @@ class Downtimes:
         return self._made[key]
 
 
+def back_within(how: str) -> int:
+    """How long after the end of an outage of this kind somebody must be answered again: one that only cut wires lets them wait once."""
+    return RESET_US + BACKOFF_US if how == "reset" else RECONNECT_US
+
+
 def allowed(how: str) -> int:
     """How long after the end of an outage of this kind a worker may need to be back."""
     return RESET_US if how == "reset" else RECONNECT_US
@@ -144,13 +149,13 @@ def _resumed(history: History, findings: Findings, slack_us: int) -> None:
     over_at = history.stopped_at or history.last_at
     begins = sorted(begin for begin, *_ in history.outages)
     for _, end, how in history.outages:
-        back_by = end + RECONNECT_US + slack_us
+        back_by = end + back_within(how) + slack_us
         place = bisect_left(begins, end)
         if back_by > over_at or (place < len(begins) and begins[place] < back_by):
             continue  # the run was over, or the next outage came first
         place = bisect_left(history.work, end)
         if place == len(history.work) or history.work[place] > back_by:
-            findings.add("RECOVER", "", f"work did not go on within {RECONNECT_US / SECOND_US:g} s after a {how} of the store")
+            findings.add("RECOVER", "", f"work did not go on within {back_within(how) / SECOND_US:g} s after a {how} of the store")
 
 
 # --- idle workers --------------------------------------------------------------------------------------------------------

@@ -46,11 +46,13 @@ async def _newest(database: Database) -> int:
     return 0
 
 
-async def append_events(database: Database, events: Sequence[Event]) -> None:
-    """Writes events at the end of the log, and forgets the oldest beyond its bound."""
+async def append_events(database: Database, events: Sequence[Event], name: str = "") -> None:
+    """Writes events at the end of the log, and forgets the oldest beyond its bound. A call that is repeated gives the same name again, by
+    which the last document knows that it has them already."""
+    name = name or new_id(0)
     texts = [_encode(event).decode() for event in events]
-    for portion in _portions(texts):
-        await _append(database, portion)
+    for number, portion in enumerate(_portions(texts)):
+        await _append(database, f"{name}.{number}", portion)
 
 
 def _portions(texts: list[str]) -> Iterator[list[str]]:
@@ -65,9 +67,8 @@ def _portions(texts: list[str]) -> Iterator[list[str]]:
         yield texts[begin:]
 
 
-async def _append(database: Database, texts: list[str]) -> None:
-    # The driver sends a write whose connection broke once more; by this name the server knows that it has it already.
-    name = new_id(0)
+async def _append(database: Database, name: str, texts: list[str]) -> None:
+    # The driver, too, sends a write whose connection broke once more.
     for tried in range(_TRIES):
         await asyncio.sleep(database.rng.uniform(0, _WAIT_S * tried))  # those who lost to the same one should not meet again
         if not database.is_last_chunk_full and await _added(database, name, texts):
@@ -120,10 +121,18 @@ async def read_events(database: Database, after_seq: int, limit: int) -> list[Ev
         return []
     last = int(newest["_id"]) + int(newest["count"])
     first = max(after_seq, last - EVENT_LOG_MAX)  # the place before the first one wanted
-    chunks = database.events.find({"_id": {"$gt": first - WIDE_MAX, "$lt": first + limit}}, {"events": 1}).sort("_id", 1)
+    if first >= last:
+        return []
+    holder = await database.events.find_one({"_id": {"$lte": first}}, {"_id": 1}, sort=[("_id", -1)])
+    begin = first if holder is None else int(holder["_id"])
+    chunks = database.events.find({"_id": {"$gte": begin, "$lt": first + limit}}, {"events": 1}).sort("_id", 1)
     events: list[Event] = []
+    end = begin
     for chunk in await chunks.to_list():
+        if events and chunk["_id"] != end:
+            break  # more was added to the one before since it was read, and closed: the next call reads that
         events += _wanted(chunk, first, limit - len(events))
+        end = int(chunk["_id"]) + len(chunk["events"])
     return events
 
 

@@ -12,7 +12,6 @@ from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import CancelAnswer, Renewal, WorkerInfo
 from mulligan.core.errors import StoreUnavailable
 from mulligan.core.events import Event
-from mulligan.core.ids import new_id
 from mulligan.core.job import Job
 from mulligan.stores.mongo.database import Database, Doc
 from mulligan.stores.mongo.eventlog import append_events
@@ -57,13 +56,13 @@ async def overdue(database: Database, limit: int) -> list[Job]:
     )
 
 
-async def request_cancel(database: Database, ids: Sequence[str]) -> list[CancelAnswer]:
-    """Cancels pending jobs at once, and asks the holders of processing ones to stop."""
+async def request_cancel(database: Database, ids: Sequence[str], call: str) -> list[CancelAnswer]:
+    """Cancels pending jobs at once, and asks the holders of processing ones to stop. By the name of the call, which its repeats have
+    too, it knows afterwards which jobs it was that cancelled."""
     now_us = await database.now_us()
-    call = new_id(now_us)  # by this name it knows afterwards which jobs it was that cancelled
     answers: dict[str, CancelAnswer] = {}
     left = sorted(set(ids))
-    for _ in range(_ROUNDS):
+    for number in range(_ROUNDS):
         docs = await _cancel(database, left, call, now_us)
         events = [_cancelled(doc, now_us) for doc in docs if doc.get("cancel_call") == call]
         for job_id in left:
@@ -71,7 +70,7 @@ async def request_cancel(database: Database, ids: Sequence[str]) -> list[CancelA
             if answer is not None:
                 answers[job_id] = answer
         order = {job_id: place for place, job_id in enumerate(dict.fromkeys(ids))}
-        await append_events(database, sorted(events, key=lambda event: order[event.job_id]))
+        await append_events(database, sorted(events, key=lambda event: order[event.job_id]), f"{call}.{number}")
         left = [job_id for job_id in left if job_id not in answers]
         if not left:
             return [answers[job_id] for job_id in ids]

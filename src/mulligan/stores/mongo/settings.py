@@ -23,16 +23,19 @@ _pattern_decoder = msgspec.json.Decoder(NewJob)
 
 
 async def set_queue(database: Database, queue: str, paused: bool, reason: str, by: str) -> tuple[QueueState, bool]:
-    """Stores a queue's settings; also whether that paused or resumed it."""
+    """Stores a queue's settings; also whether that paused or resumed it, which is then to be told (`tell_queue`)."""
     now_us = await database.now_us()
     values = {"paused": paused, "reason": reason, "by": by, "updated_at_us": now_us}
     before = await database.queues.find_one_and_update({"_id": queue}, {"$set": values}, upsert=True)
     changed = paused != (before is not None and before.get("paused") is True)
-    if changed:
-        detail = {"reason": reason, "by": by}
-        kind = Event(kind="QUEUE_PAUSED" if paused else "QUEUE_RESUMED", at_us=now_us, queue=queue, detail=detail)
-        await append_events(database, [kind])
     return QueueState(queue=queue, paused=paused, reason=reason, by=by, updated_at_us=now_us), changed
+
+
+async def tell_queue(database: Database, state: QueueState, call: str) -> None:
+    """Notes in the event log that a queue was paused or resumed."""
+    detail = {"reason": state.reason, "by": state.by}
+    event = Event(kind="QUEUE_PAUSED" if state.paused else "QUEUE_RESUMED", at_us=state.updated_at_us, queue=state.queue, detail=detail)
+    await append_events(database, [event], call)
 
 
 async def queue_states(database: Database) -> list[QueueState]:

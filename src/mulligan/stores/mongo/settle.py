@@ -16,6 +16,7 @@ from pymongo.errors import BulkWriteError
 from mulligan.core.change import Change, Verdict, are_successes, held_fences
 from mulligan.core.errors import StoreUnavailable
 from mulligan.core.events import STORED_KINDS, events_of
+from mulligan.core.ids import new_id
 from mulligan.stores.mongo.database import Database
 from mulligan.stores.mongo.eventlog import append_events
 from mulligan.stores.mongo.judge import KEY_TAKEN, Judged, State, judge, states_of
@@ -26,7 +27,15 @@ ROUNDS = 20
 _DUPLICATE_KEY = 11_000
 
 
-async def settle(database: Database, changes: Sequence[Change]) -> list[Verdict]:
+class Telling:
+    """What one call has to tell the event log, through all its repeats: one of them finds written what another had no time to tell."""
+
+    def __init__(self) -> None:
+        self.name = new_id(0)  # by which the log knows what it has been told
+        self.tried: set[str] = set()  # settle ids of what may have been written
+
+
+async def settle(database: Database, changes: Sequence[Change], telling: Telling) -> list[Verdict]:
     """Applies each change whose guard holds, in order; the others are refused, one by one."""
     if not changes:
         return []
@@ -37,11 +46,10 @@ async def settle(database: Database, changes: Sequence[Change]) -> list[Verdict]
                 Verdict(job_id=change.job_id, applied=True, status=change.status, fence=fence, at_us=now_us)
                 for change, fence in zip(changes, fences, strict=True)
             ]
-    verdicts, is_new = await _settle(database, changes)
+    verdicts, is_new = await _settle(database, changes, telling)
     fresh = [(change, verdict) for change, verdict, new in zip(changes, verdicts, is_new, strict=True) if new]
-    await append_events(
-        database, [event for change, verdict in fresh for event in events_of(change, verdict) if event.kind in STORED_KINDS]
-    )
+    events = [event for change, verdict in fresh for event in events_of(change, verdict) if event.kind in STORED_KINDS]
+    await append_events(database, events, telling.name)
     if any(verdict.applied and (change.cause == "requeue" or verdict.status == "failed") for change, verdict in fresh):
         await copy_letters(database)
     return verdicts
@@ -61,14 +69,16 @@ async def _write_plain(database: Database, changes: Sequence[Change]) -> bool:
     return written.matched_count == len(changes)
 
 
-async def _settle(database: Database, changes: Sequence[Change]) -> tuple[list[Verdict], list[bool]]:
-    """The verdicts, and for each whether it is the first one (a repeat has told its events before)."""
+async def _settle(database: Database, changes: Sequence[Change], telling: Telling) -> tuple[list[Verdict], list[bool]]:
+    """The verdicts, and for each whether it is the first one (a repeated call has told its events before)."""
     answers: dict[int, Judged] = {}
+    untold = frozenset(telling.tried)
     left = list(range(len(changes)))
     for _ in range(ROUNDS):
         now_us, states = await states_of(database, sorted({changes[place].job_id for place in left}))
         judged = {place: judge(states, changes[place], now_us, letters=database.letters is not None) for place in left}
         writes = {place: one.write for place, one in judged.items() if one.write is not None}
+        telling.tried.update(changes[place].settle_id for place in writes)
         refused, applied = await _apply(database, writes)
         for place, one in judged.items():
             if place in refused:
@@ -80,7 +90,8 @@ async def _settle(database: Database, changes: Sequence[Change]) -> tuple[list[V
         if not left:
             if not all(one.is_new for one in answers.values()):
                 await database.confirm()  # what a repeat found written may not have reached the majority yet
-            return [answers[place].verdict for place in range(len(changes))], [answers[place].is_new for place in range(len(changes))]
+            is_new = [answers[place].is_new or change.settle_id in untold for place, change in enumerate(changes)]
+            return [answers[place].verdict for place in range(len(changes))], is_new
     raise StoreUnavailable("the jobs of this batch are changed by others all the time; nothing is lost, the same call may be repeated")
 
 

@@ -31,6 +31,7 @@ from mulligan.core.contract import (
 )
 from mulligan.core.errors import BadSetting, MulliganError, StoreUnavailable
 from mulligan.core.events import Event
+from mulligan.core.ids import new_id
 from mulligan.core.job import Job, NewJob, Status
 from mulligan.core.limits import Level
 from mulligan.core.receipt import Receipt, check_receipt
@@ -208,7 +209,8 @@ class MongoStore(NetworkStore):
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
         for change in changes:
             check_writable(change)
-        verdicts = await self._call(lambda: settle.settle(self._db, changes))
+        telling = settle.Telling()
+        verdicts = await self._call(lambda: settle.settle(self._db, changes, telling))
         if any(verdict.applied and verdict.status == "pending" for verdict in verdicts):
             self.announce()
         return verdicts
@@ -221,7 +223,8 @@ class MongoStore(NetworkStore):
 
     async def request_cancel(self, ids: Sequence[str]) -> list[CancelAnswer]:
         """Cancels pending jobs at once, and asks the holders of processing ones to stop."""
-        return await self._call(lambda: leases.request_cancel(self._db, ids))
+        call = new_id(0)
+        return await self._call(lambda: leases.request_cancel(self._db, ids, call))
 
     async def get(self, ids: Sequence[str]) -> list[Job | None]:
         """The jobs with their histories, in the order of the ids; None where there is no such job."""
@@ -261,8 +264,11 @@ class MongoStore(NetworkStore):
     async def set_queue(self, queue: str, *, paused: bool, reason: str = "", by: str = "") -> QueueState:
         """Stores a queue's settings."""
         state, changed = await self._call(lambda: settings.set_queue(self._db, queue, paused, reason, by))
-        if changed and not paused:
+        if not paused:
             self.announce()
+        if changed:
+            call = new_id(0)
+            await self._call(lambda: settings.tell_queue(self._db, state, call))
         return state
 
     async def queue_states(self) -> list[QueueState]:

@@ -7,6 +7,7 @@ the first way wrote of a batch of successes that were not all held is met again 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import asyncpg
@@ -29,6 +30,8 @@ SELECT v.queue, v.unique_key FROM unnest($1::text[], $2::text[]) AS v(queue, uni
   SELECT 1 FROM {s}.jobs o WHERE o.queue = v.queue AND o.unique_key = v.unique_key AND o.unique_key IS NOT NULL
     AND o.status IN ('pending', 'processing') LIMIT 1) AS o
 """
+_NOTE_PAST = "SELECT {s}.note_past()"
+LATE_S = 0.5  # as in settle_whole (functions_write.py): retries may have come to lie behind the floors of claims
 KEY_RACES_MAX = 5  # how often an insert may take a key between the look and the write
 
 
@@ -83,6 +86,8 @@ class _Batch:
 
     async def settle(self, now_us: int | None) -> list[Verdict]:
         """The verdicts, after everything is written."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         await self._look(now_us)
         verdicts = [await self._settle(change) for change in self._changes]
         await self._write_group()
@@ -96,6 +101,8 @@ class _Batch:
                 [to_json(event) for event in self._events],
                 EVENT_LOG_MAX,
             )
+        if now_us is None and loop.time() - began_s > LATE_S and any(verdict.status == "pending" for verdict in verdicts):
+            await self._transaction.rows(_NOTE_PAST)
         return verdicts
 
     async def _look(self, now_us: int | None) -> None:
