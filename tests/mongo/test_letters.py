@@ -3,11 +3,12 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from pymongo.errors import AutoReconnect
 
 from mulligan.core.clock import ManualClock
 from mulligan.stores.mongo import MongoStore, from_url
 from mulligan.stores.mongo import settle as settling
-from tests.builders import claim_one, failed, get, new_job, requeue, retry
+from tests.builders import all_events, claim_one, failed, get, new_job, requeue, retry
 from tests.mongo.conftest import Raw
 from tests.servers.urls import with_option
 
@@ -49,6 +50,23 @@ async def test_letter_that_was_missed_is_made_by_the_next_sweep(store: MongoStor
         patch.setattr(settling, "copy_letters", gone)
         await store.settle([failed(await claim_one(store))])
     assert raw.dead.count_documents({}) == 0
+    await store.overdue(10)
+    assert raw.dead.count_documents({}) == 1
+
+
+async def test_a_copy_that_fails_does_not_repeat_the_settle(store: MongoStore, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The outcome is written and told; the wire breaks while the letter is copied. It is told once, and the next sweep makes the copy."""
+    await store.insert([new_job()])
+    job = await claim_one(store)
+
+    async def cut(_: object) -> int:
+        raise AutoReconnect("connection reset")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(settling, "copy_letters", cut)
+        [verdict] = await store.settle([failed(job)])
+    assert (verdict.applied, verdict.status) == (True, "failed")
+    assert [event.kind for event in await all_events(store)].count("FAILED") == 1
     await store.overdue(10)
     assert raw.dead.count_documents({}) == 1
 

@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from pymongo.asynchronous.collection import AsyncCollection
+
 from mulligan.stores.mongo import MongoStore
 from mulligan.stores.mongo.settle import plain_fences
 from mulligan.stores.mongo.write import GROUP_MAX
@@ -7,6 +12,36 @@ from tests.builders import ask, claim, done, new_job, retry
 from tests.mongo.conftest import Raw
 
 JOBS = 2 * GROUP_MAX + 50
+
+
+async def test_a_write_is_recognised_after_the_next_holder_has_succeeded(store: MongoStore, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not all of a batch was held, so it is looked at what was written; one job of it has been claimed and done by another meanwhile."""
+    await store.insert([new_job(), new_job()])
+    first, lost = (await claim(store, ask(), total=2)).jobs
+    before = retry(first, 0)
+    await store.settle([before])
+    [held] = (await claim(store, ask(lane="retry"), total=1)).jobs
+    asked = retry(held, 0)
+    real = AsyncCollection.bulk_write
+    others: list[str | None] = []
+
+    async def bulk_write(this: AsyncCollection[Any], *arguments: Any, **named: Any) -> Any:
+        if others:
+            return await real(this, *arguments, **named)
+        others.append(None)
+        raw.mulligan_jobs.update_one({"_id": lost.id}, {"$inc": {"fence": 1}})  # somebody has taken it over
+        written = await real(this, *arguments, **named)
+        [taken] = (await claim(store, ask(lane="retry"), total=1)).jobs
+        [verdict] = await store.settle([done(taken, last_delay_us=None, error=None)])
+        others[0] = verdict.status
+        return written
+
+    monkeypatch.setattr(AsyncCollection, "bulk_write", bulk_write)
+    verdicts = await store.settle([asked, retry(lost, 0)])
+    assert others == ["done"]
+    assert [(verdict.applied, verdict.status) for verdict in verdicts] == [(True, "pending"), (False, "processing")]
+    [doc] = raw.mulligan_jobs.find({"_id": first.id})
+    assert doc["settled_before"] == asked.settle_id
 
 
 async def test_successes_that_are_not_alike_keep_what_is_their_own(store: MongoStore, raw: Raw) -> None:

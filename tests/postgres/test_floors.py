@@ -162,3 +162,17 @@ def test_every_now_and_then_a_claim_has_no_floor() -> None:
     floors.learn(1_000_000 + 2 * LAG_US + FULL_EVERY_US, 0, {})
     assert floors.of([ask()]) == [0]
     assert floors.of([ask()]) == [900]
+
+
+def test_a_claim_that_ends_behind_a_floor_drops_it() -> None:
+    """It found a job there by having no floor; however many more there are, the next claims find them, and not one claim in two seconds."""
+    floors = floors_at()
+    floors.of([ask()])
+    assert floors.of([ask()]) == [500]
+    other = ("q", "retry", 0)
+    floors.learn(1_000_001 + 2 * LAG_US, 0, {LINE: 100, other: 700})
+    assert floors.of([ask()]) == [0]
+    floors.learn(1_000_001 + 3 * LAG_US, 0, {LINE: 120})
+    floors.learn(1_000_001 + 4 * LAG_US, 0, {LINE: 140})
+    floors.of([ask()])
+    assert floors.of([ask(), ask(lane="retry")]) == [100, 700]

@@ -216,6 +216,11 @@ BAD_TIMES = {
     "a crash at once, and only wires were cut": (
         {"ATTEMPTS"}, lambda: again(outage(story().enqueue().claim().start(), 0.1, "reset").crash())
     ),
+    "wires that were cut when the lease had run out": (
+        {"ATTEMPTS"}, lambda: again(
+            outage(story().enqueue().claim().start().wait(LEASE_US + 200 * MS), 0.1, "reset").crash(1, OTHER, guard="lapsed"), OTHER
+        ),
+    ),
     "a lease that ran out long after its wires were cut": (
         {"ATTEMPTS"}, lambda: again(
             lapsed(outage(story().enqueue().claim().start(), 0.1, "reset").idle(OTHER).renew(1, PARENT).end()), OTHER,

@@ -113,6 +113,8 @@ def test_honest_histories_pass(name: str) -> None:
 
 BAD = {
     "acknowledged, and gone": ({"LOST"}, lambda: story().enqueue()),
+    "done, and gone": ({"LOST"}, lambda: story().enqueue().run()),
+    "claimed, and gone before its producer heard that it was stored": ({"LOST"}, lambda: story().enqueue(acknowledged=False).claim()),
     "nobody asked for it": ({"PHANTOM"}, lambda: story().run().row()),
     "stored, and nobody asked for it": ({"PHANTOM"}, lambda: story().row("cancelled", attempts=0, fence=0)),
     "one key for two jobs": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 
 from mulligan import Constant, Context, Queue, Rate, RetryFirst, RetryPolicy, Separate
+from mulligan.core.change import Change, Verdict
 from mulligan.core.ring import VISITS_MAX
 from tests.faults import FaultyStore
 from tests.seeds.scenes import make_retries
@@ -337,3 +339,33 @@ def test_claims_reach_ahead_beside_a_lane_with_slots_of_its_own(tmp_path: Path) 
     for slots in (None, 50):
         play("memory", tmp_path, partial(scene, slots=slots))
     assert lasted_s[50] <= 1.25 * lasted_s[None]
+
+
+def test_a_refused_outcome_holds_no_slot(backend: str, tmp_path: Path) -> None:
+    """The job was somebody else's by then and waits again, so the answer says pending; a backoff that was not written keeps no slot empty."""
+
+    class Late(FaultyStore):
+        async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
+            if all(change.cause == "success" for change in changes):
+                return await self._inner.settle(changes)
+            return [Verdict(job_id=change.job_id, applied=False, status="pending", fence=2, reason="stale") for change in changes]
+
+    async def scene(stage: Stage) -> None:
+        stage.app.store = Late(stage.app.store)  # type: ignore[assignment]
+        stage.app.queues(Queue("q", hold_slot_up_to=3_600))
+
+        @stage.app.task(queue="q", retry=RetryPolicy(max_retries=1, backoff=Constant(3_000), jitter="none"))
+        async def bad() -> None:
+            raise ConnectionError
+
+        @stage.app.task(queue="q")
+        async def good() -> None: ...
+
+        async with stage.worker(concurrency=1):
+            await bad.enqueue()
+            await asyncio.sleep(1)
+            handle = await good.enqueue()
+            await asyncio.sleep(5)
+            assert (await handle.job()).status == "done"
+
+    play(backend, tmp_path, scene)

@@ -49,8 +49,10 @@ def successes(life: Life) -> list[tuple[int, int, int]]:
 
 
 def _lost(job: str, life: Life, rows: Mapping[str, Row], findings: Findings) -> None:
-    if life.acknowledged_at and job not in rows and not successes(life):
-        findings.add("LOST", job, "its storing was acknowledged, and it is gone", "lost")
+    # Nothing is pruned in a run, so also a job that has ended must be there.
+    if job not in rows and (life.acknowledged_at or any(hold.claimed_at for hold in life.holds.values())):
+        was = "its storing was acknowledged" if life.acknowledged_at else "it was claimed"
+        findings.add("LOST", job, f"{was}, and it is gone", "lost")
 
 
 def _rerun(job: str, life: Life, history: History, findings: Findings) -> None:

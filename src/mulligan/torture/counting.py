@@ -134,6 +134,7 @@ class Deeds:
         self._resets = Spans((begin, end) for begin, end, how in history.outages if how == "reset")
         self._downs = Spans((begin, end) for begin, end, how in history.outages if how != "reset")
         self.max_crashes = int(history.settings.get("max_crashes", 3))
+        self._lease_us = round(float(history.settings.get("lease_s", 0)) * 1_000_000)
 
     def may_be_late(self, settle: Settle) -> bool:
         """Whether a refusal may be the answer to a repeat: the store went away during the call, and a job that was settled by the first
@@ -155,8 +156,10 @@ class Deeds:
             begin = _free_from(life, fence)
             was_killed = self._kills.touch(begin, end)
             was_stopped = self._pauses.touch(begin, end)
-        # Wires that were cut keep a renewal from the store, and nothing else: they make no process die.
-        was_cut = crash.guard == "lapsed" and self._resets.touch(max(begin, hold.renewed_at), end)
+        # Wires that were cut keep a renewal from the store, and nothing else: they make no process die, and come too late once it lapsed.
+        known_at = max(hold.claimed_at, hold.renewed_at)
+        lapsed_at = known_at + self._lease_us if known_at else end
+        was_cut = crash.guard == "lapsed" and self._resets.touch(max(begin, hold.renewed_at), min(end, lapsed_at))
         found = (was_killed, was_stopped, was_cut or self._downs.touch(begin, end))
         return next((cause for cause, was_done in zip(CAUSES, found, strict=True) if was_done), "")
 

@@ -197,7 +197,7 @@ class Nemesis:
         """Every connection to the store breaks, whatever is on its way there or back."""
         assert self.wires is not None
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._cut_s + CALM_S - loop.time())
+        await asyncio.sleep(self._cut_s + CALM_S + self._plan.slack_s - loop.time())
         await self._victim()
         self._ledger.note("NEMESIS", step="start", how="reset")
         self.counts["cut_connections"] += self.wires.cut()

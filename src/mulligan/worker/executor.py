@@ -149,7 +149,8 @@ class Executor:
         """The committer's word that a change has its verdict (None: it was given up)."""
         self._holdings.drop(run)
         if run.holds_slot:
-            planned_s = change.delay_us / SECOND_US if verdict is not None and verdict.status == "pending" else 0.0
+            is_backing_off = verdict is not None and verdict.applied and verdict.status == "pending"
+            planned_s = change.delay_us / SECOND_US if is_backing_off else 0.0
             asyncio.get_running_loop().call_later(planned_s, self._free_slot)
 
     def unstorable(self, run: Run, reason: str) -> Change:

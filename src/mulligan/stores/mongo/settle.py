@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
-from pymongo.errors import BulkWriteError
+from pymongo.errors import BulkWriteError, PyMongoError
 
 from mulligan.core.change import Change, Verdict, are_successes, held_fences
 from mulligan.core.errors import StoreUnavailable
@@ -51,7 +52,8 @@ async def settle(database: Database, changes: Sequence[Change], telling: Telling
     events = [event for change, verdict in fresh for event in events_of(change, verdict) if event.kind in STORED_KINDS]
     await append_events(database, events, telling.name)
     if any(verdict.applied and (change.cause == "requeue" or verdict.status == "failed") for change, verdict in fresh):
-        await copy_letters(database)
+        with suppress(PyMongoError):  # the marks stay, and the next sweep makes the copies; repeating this call would write nothing new
+            await copy_letters(database)
     return verdicts
 
 

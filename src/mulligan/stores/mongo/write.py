@@ -146,7 +146,7 @@ def _plain_write(change: Change, now: Any) -> Write:
         job_id=change.job_id,
         settle_id=change.settle_id,
         guard={"status": "processing", "fence": change.guard.fence, "lane": change.lane, **_counters(change)},
-        common={"updated_at_us": now, "finished_at_us": now},
+        common={"updated_at_us": now, "finished_at_us": now, "settled_before": "$settle_id"},
         own=own,
         removed=tuple(removed),
         record=None,

@@ -8,7 +8,8 @@ A job behind the floor must not be forgotten:
 - a floor is used only once it is LAG_US old, so that writes that were under way when it was learnt are seen by then;
 - a job that is stored with a time in the past bumps a counter with its commit, and a claim that sees another count ignores all floors;
 - a clock that goes back drops all floors, and once in FULL_EVERY_US a claim is made without them: whatever else may have put a job
-  behind a floor (a claim that was rolled back late, a row edited by hand), the job waits no longer than that.
+  behind a floor (a claim that was rolled back late, a row edited by hand), the job waits no longer than that;
+- a claim that ends behind the floor of a line may have left jobs there, and drops that floor: however many they are, claims go on there.
 """
 
 from __future__ import annotations
@@ -55,4 +56,7 @@ class Floors:
             self._aging, self._growing = self._growing, {}
             self._since_us = now_us
         for line, run_at_us in reached.items():
+            if run_at_us < self._floors.get(line, 0):  # there may be more where that came from; rows are taken in order
+                for known in (self._floors, self._aging, self._growing):
+                    known.pop(line, None)
             self._growing[line] = max(run_at_us, self._growing.get(line, 0))
