@@ -14,7 +14,9 @@ from tests.mongo.conftest import Raw
 JOBS = 2 * GROUP_MAX + 50
 
 
-async def test_a_write_is_recognised_after_the_next_holder_has_succeeded(store: MongoStore, raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_write_is_recognised_after_the_next_holder_has_succeeded(
+    store: MongoStore, raw: Raw, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Not all of a batch was held, so it is looked at what was written; one job of it has been claimed and done by another meanwhile."""
     await store.insert([new_job(), new_job()])
     first, lost = (await claim(store, ask(), total=2)).jobs
