@@ -342,7 +342,7 @@ def test_claims_reach_ahead_beside_a_lane_with_slots_of_its_own(tmp_path: Path) 
 
 
 def test_a_refused_outcome_holds_no_slot(backend: str, tmp_path: Path) -> None:
-    """The job was somebody else's by then and waits again, so the answer says pending; a backoff that was not written keeps no slot empty."""
+    """The job was somebody else's by then, and waits again; a backoff that was not written keeps no slot empty."""
 
     class Late(FaultyStore):
         async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
