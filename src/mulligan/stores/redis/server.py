@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from mulligan.core.clock import Clock, system_rng
 from mulligan.core.events import Event
 from mulligan.stores.redis.losses import Losses
 from mulligan.stores.redis.scripts import SCRIPTS
+from mulligan.stores.redis.wire import Wire
 
 SCHEMA_VERSION = 1  # of the layout of the keys
 
@@ -28,10 +30,11 @@ class Answer:
 
 
 class Server:
-    """One app's keys on one server. Lives on the store's home loop."""
+    """One app's keys on one server. Lives on the store's home loop, or where its scripts go over a wire of their own, on that one's."""
 
-    def __init__(self, client: driver.Redis, app: str, clock: Clock | None, losses: Losses) -> None:
+    def __init__(self, client: driver.Redis, app: str, clock: Clock | None, losses: Losses, wire: Wire | None = None) -> None:
         self.client = client
+        self._send: Callable[..., Awaitable[Any]] = client.execute_command if wire is None else wire.execute_command
         self.prefix = f"{{{app}}}:"
         self.losses = losses
         self._clock = clock
@@ -43,9 +46,9 @@ class Server:
         known = self.losses.known
         now: bytes | int = b"" if self._clock is None else self._clock.now_us()
         try:
-            reply = await self.client.execute_command("EVALSHA", script.sha, 2, *self._keys, now, *args)  # type: ignore[no-untyped-call]
+            reply = await self._send("EVALSHA", script.sha, 2, *self._keys, now, *args)
         except NoScriptError:
-            reply = await self.client.execute_command("EVAL", script.source, 2, *self._keys, now, *args)  # type: ignore[no-untyped-call]
+            reply = await self._send("EVAL", script.source, 2, *self._keys, now, *args)
         epoch, beat, now_us, *values = reply
         self.losses.notice(known, epoch, beat, now_us)
         if self.losses.unrecorded:

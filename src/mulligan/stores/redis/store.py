@@ -60,6 +60,7 @@ from mulligan.stores.redis.faults import translated
 from mulligan.stores.redis.losses import Losses
 from mulligan.stores.redis.server import Server
 from mulligan.stores.redis.url import Address
+from mulligan.stores.redis.wire import Wire
 
 
 class RedisStore(NetworkStore):
@@ -145,8 +146,10 @@ class RedisStore(NetworkStore):
     def _direct(self) -> Direct | None:
         if self._clock is not None:
             return None
-        server = Server(self._client(connections=1), self._address.app, None, self._losses)
-        return Direct(insert=lambda jobs: self._insert_here(lambda: insert.insert(server, jobs)), close=server.client.aclose)
+        client = self._client(connections=1)
+        wire = Wire(client.connection_pool)
+        server = Server(client, self._address.app, None, self._losses, wire)
+        return Direct(insert=lambda jobs: self._insert_here(lambda: insert.insert(server, jobs)), close=wire.aclose)
 
     @property
     def _channel(self) -> str:

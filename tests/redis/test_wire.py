@@ -1,0 +1,60 @@
+"""The connection of a loop that goes on inserting: calls one after another, and nothing is left on it by one that was broken off."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+import redis.asyncio as driver
+from redis.exceptions import ConnectionError as GoneError
+from redis.exceptions import NoScriptError
+
+from mulligan.stores.redis.wire import Wire
+from tests.servers import Proxy, Redis
+
+
+@pytest.fixture
+async def proxied(server: Redis) -> AsyncIterator[tuple[Wire, Proxy]]:
+    """A wire, and the proxy it goes through."""
+    with Proxy(server.url) as proxy:
+        wire = Wire(driver.Redis.from_url(proxy.url_of(server.url)).connection_pool)
+        yield wire, proxy
+        await wire.aclose()
+
+
+async def test_texts_numbers_and_refusals(proxied: tuple[Wire, Proxy]) -> None:
+    """What is sent arrives, an answer that is an error is raised, and the connection goes on."""
+    wire, _ = proxied
+    assert await wire.execute_command("EVAL", b"return {ARGV[1], ARGV[2], ARGV[3]}", 0, "\u00e9", b"\x00\xff", 7) == [
+        "\u00e9".encode(),
+        b"\x00\xff",
+        b"7",
+    ]
+    with pytest.raises(NoScriptError):
+        await wire.execute_command("EVALSHA", "0" * 40, 0)
+    assert await wire.execute_command("PING") in (b"PONG", "PONG")
+
+
+async def test_a_connection_that_broke_is_made_anew(proxied: tuple[Wire, Proxy]) -> None:
+    """The call that meets the break fails; the next one has a connection again."""
+    wire, proxy = proxied
+    await wire.execute_command("PING")
+    proxy.reset()
+    with pytest.raises(GoneError):
+        await wire.execute_command("PING")
+    assert await wire.execute_command("ECHO", "here") == b"here"
+
+
+async def test_an_answer_nobody_waits_for_is_not_the_next_ones(server: Redis, proxied: tuple[Wire, Proxy]) -> None:
+    """A call is broken off while the server works on it; its answer is never taken for that of the next call."""
+    wire, _ = proxied
+    await wire.execute_command("PING")
+    slow = asyncio.create_task(wire.execute_command("BLPOP", "nothing", 1))
+    async with driver.Redis.from_url(server.url) as other:
+        while (await other.info("clients"))["blocked_clients"] == 0:
+            await asyncio.sleep(0.001)
+    slow.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await slow
+    assert await wire.execute_command("ECHO", "mine") == b"mine"
