@@ -74,6 +74,77 @@ async def test_callers_who_go_on_at_once_go_together() -> None:
     assert sizes == [1]
 
 
+async def test_two_writes_at_once_are_equally_wide() -> None:
+    """While the store works on one, the callers of the other make their next jobs; nobody waits beside a way that is free."""
+    sizes: list[int] = []
+    under_way: list[int] = []
+
+    async def write(jobs: Sequence[NewJob]) -> list[Inserted]:
+        sizes.append(len(jobs))
+        under_way.append(1)
+        await asyncio.sleep(0.002)
+        under_way.pop()
+        return [Inserted(id=job.id, created=True, at_us=len(under_way)) for job in jobs]
+
+    gatherer = Gatherer(write)
+    gatherer.at_once = 2
+
+    async def caller() -> list[int]:
+        return [(await gatherer.insert([new_job()]))[0].at_us for _ in range(20)]
+
+    beside = [one for found in await asyncio.gather(*(caller() for _ in range(40))) for one in found]
+    assert sum(sizes) == 800
+    assert max(beside) == 1  # two were under way, and never more
+    settled = sizes[len(sizes) // 4 : -len(sizes) // 4]
+    assert all(15 <= size <= 25 for size in settled), sizes
+    sizes.clear()
+    await asyncio.gather(*(caller() for _ in range(2)))
+    assert sizes == [1] * 40  # two callers have a way each
+
+
+async def test_each_way_carries_one_write_and_closing_waits_for_all() -> None:
+    """Two connections of one loop: what overlaps goes over both, a third write through the store's thread."""
+    gone: list[str] = []
+    may_end = asyncio.Event()
+
+    async def far(jobs: Sequence[NewJob]) -> list[Inserted]:
+        gone.append("far")
+        return [Inserted(id=job.id, created=True, at_us=0) for job in jobs]
+
+    def connect() -> Direct:
+        name = f"near {len(made)}"
+        made.append(name)
+
+        async def near(jobs: Sequence[NewJob]) -> list[Inserted]:
+            gone.append(name)
+            await may_end.wait()
+            return [Inserted(id=job.id, created=True, at_us=0) for job in jobs]
+
+        async def close() -> None:
+            gone.append(f"close {name}")
+
+        return Direct(near, close)
+
+    made: list[str] = []
+    inserts = LoopInserts(far, connect, 2)
+    may_end.set()
+    for _ in range(OFTEN):
+        await inserts.insert([new_job()])
+    assert gone == ["far"] * (OFTEN - 1) + ["near 0"]
+    gone.clear()
+    may_end.clear()
+    writing = [asyncio.create_task(inserts.insert([new_job()])) for _ in range(3)]
+    await asyncio.sleep(0.01)
+    assert gone == ["near 0", "near 1"]
+    closing = asyncio.create_task(inserts.close())
+    await asyncio.sleep(0.01)
+    assert not closing.done()
+    may_end.set()
+    assert [len(answers) for answers in await asyncio.gather(*writing)] == [1, 1, 1]
+    await closing
+    assert gone == ["near 0", "near 1", "close near 0", "close near 1", "far"]
+
+
 async def test_closing_waits_for_what_is_being_written() -> None:
     """Whoever waits for an answer gets it; later ones cross again, and are told there that the store is closed."""
     ways = Ways()

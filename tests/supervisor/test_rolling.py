@@ -61,7 +61,7 @@ async def test_rolling_restarts_lose_and_charge_nothing(fleet: Fleet, restarts: 
     ends_us.sort()
     print(
         f"{restarts} restarts, a grace time of {GRACE_S} s: ended after {ends_us[len(ends_us) // 2] / 1e6:.2f} s in the middle and "
-        f"{ends_us[-1] / 1e6:.2f} s at worst; {len(load.jobs)} jobs, {released} given back, started again after {again_us / 1e6:.3f} s at worst"
+        f"{ends_us[-1] / 1e6:.2f} s at worst; {len(load.jobs)} jobs, {released} given back, again after {again_us / 1e6:.3f} s at worst"
     )
     assert released > 0, "nothing was given back: the test shows nothing"
     await until(lambda: _no_more(fleet))

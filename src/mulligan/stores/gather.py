@@ -20,38 +20,64 @@ Part = tuple[Sequence[NewJob], "asyncio.Future[list[Inserted]]"]
 
 
 class Gatherer:
-    """The inserts of one event loop: idle, or one write under way while others gather. Touched by that loop only."""
+    """The inserts of one event loop: so many writes under way at most, while others gather. Touched by that loop only."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
         self._waiting: list[Part] = []
-        self._busy = False
-        self._task: asyncio.Task[None] | None = None
+        self._writes = self._jobs = 0  # under way
+        self._coming = 0  # of callers who have just got their answers, and mostly go on at once
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.at_once = 1  # with two, the store works on one while the callers of the other make their next jobs
 
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """The answers for these jobs, whoever they were written with."""
-        if self._busy:
+        if self._coming or self._writes >= self.at_once:
             future: asyncio.Future[list[Inserted]] = asyncio.get_running_loop().create_future()
             self._waiting.append((jobs, future))
             return await future
-        self._busy = True
+        self._begin(len(jobs))
         try:
             return await self._write(jobs)
         finally:
+            self._end(len(jobs))
             self._go_on()
 
+    def _begin(self, jobs: int) -> None:
+        self._writes += 1
+        self._jobs += jobs
+
+    def _end(self, jobs: int) -> None:
+        self._writes -= 1
+        self._jobs -= jobs
+
     def _go_on(self) -> None:
+        while self._waiting and self._writes < self.at_once:
+            self._start_next()
+            if self._coming:
+                return  # more is there in a moment, and then this is called again
+
+    def _start_next(self) -> None:
+        """A write of its share of all there are: so writes that go at once become equally wide, and do not end together."""
+        share = -(-(self._jobs + self._coming + sum(len(jobs) for jobs, _ in self._waiting)) // self.at_once)
         parts: list[Part] = []
-        jobs = 0
-        while self._waiting and jobs < GATHER_MAX:
+        many = 0
+        while self._waiting and many < min(share, GATHER_MAX):
             part = self._waiting.pop(0)
             if not part[1].done():  # whoever was cancelled meanwhile wants nothing any more
                 parts.append(part)
-                jobs += len(part[0])
-        self._busy = bool(parts)
-        self._task = asyncio.get_running_loop().create_task(self._insert_all(parts)) if parts else None
+                many += len(part[0])
+        if parts:
+            self._begin(many)
+            task = asyncio.get_running_loop().create_task(self._insert_all(parts, many))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
-    async def _insert_all(self, parts: list[Part]) -> None:
+    def _go_on_after_callers(self, many: int) -> None:
+        self._coming -= many
+        self._go_on()
+
+    async def _insert_all(self, parts: list[Part], many: int) -> None:
         try:
             answers = await self._write([job for jobs, _ in parts for job in jobs])
         except StoreRejected:
@@ -70,7 +96,9 @@ class Gatherer:
         finally:
             # After those who have just got their answers: whoever goes on at once is there for the next write, instead of one of them
             # going alone while the others wait for him.
-            asyncio.get_running_loop().call_soon(self._go_on)
+            self._end(many)
+            self._coming += many
+            asyncio.get_running_loop().call_soon(self._go_on_after_callers, many)
 
 
 async def _answer(future: asyncio.Future[list[Inserted]], writing: Awaitable[list[Inserted]]) -> None:

@@ -33,36 +33,45 @@ class Direct(NamedTuple):
 class LoopInserts:
     """One per store and loop. Touched by that loop only."""
 
-    def __init__(self, through_home: Write, connect: Callable[[], Direct | None]) -> None:
+    def __init__(self, through_home: Write, connect: Callable[[], Direct | None], connections: int = 1) -> None:
         self._through_home = through_home
         self._connect = connect
-        self._direct: Direct | None = None
-        self._life: AsyncGenerator[Direct, None] | None = None
+        self._connections = connections
+        self._lines: list[tuple[Direct, asyncio.Lock]] = []
+        self._life: AsyncGenerator[None, None] | None = None
         self._writes = 0
-        self._writing = asyncio.Lock()
-        self.insert = Gatherer(self._write).insert
+        self._gatherer = Gatherer(self._write)
+        self.insert = self._gatherer.insert
 
     async def _write(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         self._writes += 1
-        if self._writes == OFTEN and (direct := self._connect()) is not None:
-            self._life = _life(direct)
-            self._direct = await anext(self._life)
-        if self._direct is None or not self._direct.takes(jobs):
-            return await self._through_home(jobs)
-        async with self._writing:
-            return await self._direct.insert(jobs)
+        if self._writes == OFTEN:
+            directs = [direct for _ in range(self._connections) if (direct := self._connect()) is not None]
+            self._life = _life(directs)
+            await anext(self._life)
+            self._lines = [(direct, asyncio.Lock()) for direct in directs]
+            self._gatherer.at_once = max(1, len(directs))
+        for direct, writing in self._lines:
+            if not writing.locked() and direct.takes(jobs):
+                async with writing:
+                    return await direct.insert(jobs)
+        return await self._through_home(jobs)
 
     async def close(self) -> None:
-        """Lets go of the connection, after what is being written."""
-        async with self._writing:
-            life, self._life, self._direct = self._life, None, None
-            if life is not None:
-                await life.aclose()
+        """Lets go of the connections, after what is being written."""
+        lines, self._lines = self._lines, []
+        self._gatherer.at_once = 1
+        for _, writing in lines:
+            await writing.acquire()  # for good: nobody writes there any more
+        life, self._life = self._life, None
+        if life is not None:
+            await life.aclose()
 
 
-async def _life(direct: Direct) -> AsyncGenerator[Direct, None]:
+async def _life(directs: Sequence[Direct]) -> AsyncGenerator[None, None]:
     """As long as its loop: one that ends, as asyncio.run ends it, first ends the generators that are left."""
     try:
-        yield direct
+        yield
     finally:
-        await direct.close()
+        for direct in directs:
+            await direct.close()

@@ -39,6 +39,8 @@ REPEAT_WAIT_S = 0.2  # at most so long, times the number of failures, before eac
 class NetworkStore(ABC):
     """A store behind a network; see the module. `url` has no secrets, `where` names the server in errors."""
 
+    inserts_at_once = 1  # connections of a loop that goes on inserting
+
     def __init__(self, url: str, where: str, *, clock: Clock | None, timeout_s: float) -> None:
         self.url = url
         self._where = where
@@ -250,7 +252,7 @@ class NetworkStore(ABC):
             if inserts is None:
                 for ended in [one for one in self._inserts if one.is_closed()]:
                     del self._inserts[ended]
-                inserts = self._inserts[loop] = LoopInserts(self._insert_now, self._direct)
+                inserts = self._inserts[loop] = LoopInserts(self._insert_now, self._direct, self.inserts_at_once)
             return inserts
 
     async def _close_inserts(self) -> None:

@@ -66,6 +66,8 @@ from mulligan.stores.redis.wire import Wire
 class RedisStore(NetworkStore):
     """Jobs of one app in one Redis (or Valkey). Usable from any event loop and any thread of the process that opened it."""
 
+    inserts_at_once = 2  # the server is so quick that waiting for it is a third of the time of a hundred callers
+
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:
         super().__init__(address.url, address.where, clock=clock, timeout_s=address.timeout_s)
         self._address = address
