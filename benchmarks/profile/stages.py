@@ -42,7 +42,6 @@ _RULES: tuple[tuple[str, frozenset[str], str], ...] = (
     ("worker/run.py", frozenset(), "dispatch"),
     ("worker/executor.py", frozenset({"_decide", "_after_return", "_after_error", "_classify", "_policy", "_holds_slot"}), "decide"),
     ("worker/executor.py", frozenset({"settled"}), "commit"),
-    ("worker/executor.py", frozenset({"_perform"}), "handler"),
     ("worker/executor.py", frozenset(), "dispatch"),
     ("worker/conditions.py", frozenset({"ended"}), "decide"),
     ("worker/conditions.py", frozenset({"learn"}), "plan"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -50,9 +50,14 @@ class Timer:
 
     def observe_all(self, seconds: Sequence[float]) -> None:
         """Adds many executions."""
-        counts = self.counts
-        for one in seconds:
-            counts[bisect_left(TIMER_BUCKETS_S, one)] += 1
+        ordered, before = sorted(seconds), 0
+        for place, bound in enumerate(TIMER_BUCKETS_S):
+            until = bisect_right(ordered, bound)
+            self.counts[place] += until - before
+            before = until
+            if before == len(ordered):
+                break
+        self.counts[-1] += len(ordered) - before
         self.count += len(seconds)
         self.total_s += sum(seconds)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from mulligan.core.change import Change, Dead, Grip, Verdict, check_writable
+from mulligan.core.change import Change, Dead, Grip, Verdict, check_all_writable
 from mulligan.core.choosing import Choice, sooner
 from mulligan.core.clock import SECOND_US, Clock, SystemClock
 from mulligan.core.contract import (
@@ -164,8 +164,7 @@ class MemoryStore:
 
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
-        for change in changes:
-            check_writable(change)
+        check_all_writable(changes)
         with self._step() as now_us:
             verdicts = [self._settle(change, now_us) for change in changes]
         if any(verdict.applied and verdict.status == "pending" for verdict in verdicts):

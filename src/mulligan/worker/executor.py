@@ -42,6 +42,7 @@ log = logging.getLogger("mulligan.executor")
 UNKNOWN_TASK_DELAY_US = 30 * SECOND_US
 TURNS_PER_YIELD = 32  # jobs a slot may run back to back before the other loops get a turn
 CLOSE_MAX_S = 5.0  # for handlers that ignored one cancellation to obey the last
+SUCCESS = Succeeded()  # of a handler that returned nothing, as most do
 UNKNOWN_TASKS_MAX = 100  # names kept for status; stored data must not grow this process
 
 
@@ -116,9 +117,9 @@ class Executor:
     def accept(self, jobs: Sequence[Job], held_until_s: float = float("inf")) -> None:
         """Takes claimed jobs, in the order in which they shall start; until when their leases hold at least, on the loop's clock."""
         self._loop_time = loop_time()
-        for job in jobs:
-            run = self.new_run(job, held_until_s)
-            self._holdings.add(run)
+        runs = [self.new_run(job, held_until_s) for job in jobs]
+        self._holdings.add(runs)
+        for run in runs:
             if run.stop is None or not self._given_back(run, run.stop):
                 self._ready.append(run)
         self._wake_slot()
@@ -244,9 +245,22 @@ class Executor:
         self._progress()
 
     async def _execute(self, run: Run) -> None:
-        """One job, from its slot to the committer: resolve, perform, decide, submit."""
+        """One job, from its slot to the committer: resolve, perform, decide, submit. Nothing a handler does may escape from here."""
         task = self._begun(run)
-        outcome = await self._perform(run, task) if isinstance(task, TaskDef) else task
+        if isinstance(task, TaskDef):
+            run.begin()
+            try:
+                value = await self._performer.call(task, run.job, run.context)
+            except GeneratorExit:
+                raise
+            except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
+                run.end()
+                outcome = self._after_error(run, error)
+            else:
+                run.end()
+                outcome = SUCCESS if value is None and run.stop is None else self._after_return(run, value)
+        else:
+            outcome = task
         if outcome is None:  # the lease is another's now: nothing of this run may be written
             self._holdings.drop(run)
             self.busy -= 1
@@ -267,7 +281,8 @@ class Executor:
         task = self._registry.get(job.task)
         if run.stop is not None:
             return stopped_before_start(run.stop)
-        if not run.is_sure(self._loop_time()):  # a slow answer, a pause: it may be another's by now, or even done
+        now_s = self._loop_time()
+        if not run.is_sure(now_s):  # a slow answer, a pause: it may be another's by now, or even done
             return Released("its lease may have run out before it could start")
         if task is None:
             if len(self.unknown_tasks) < UNKNOWN_TASKS_MAX:
@@ -280,39 +295,26 @@ class Executor:
             return Expired()
         run.started_at_us = now_us
         self._flow.started(job, now_us)
-        if self._performer.needs_context(task):
+        if task.wants_context or self._performer.has_middleware:  # somebody is going to see it
             run.context = Context(job, self._state, None if job.timeout_us is None else now_us + job.timeout_us, self._performer.book)
         if job.lane == "retry":
             self._bus.publish_row(("restarted", now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts, job.due_us))
         else:
             self._bus.publish_row(("started", now_us, job.id, job.queue, job.task, self._worker, job.fence, job.attempts))
         if job.timeout_us is not None:
-            run.deadline = self._loop_time() + job.timeout_us / SECOND_US
+            run.deadline = now_s + job.timeout_us / SECOND_US
             if run.deadline < self._timer_at_s:
                 self._watch(run.deadline)
         return task
 
-    async def _perform(self, run: Run, task: TaskDef) -> Outcome | None:
-        """Runs the handler and says what came of it. Nothing a handler does may escape from here."""
+    def _after_return(self, run: Run, value: Any) -> Outcome | None:
         assert run.slot is not None
-        run.begin()
-        try:
-            value = await self._performer.call(task, run.job, run.context)
-        except GeneratorExit:
-            raise
-        except BaseException as error:  # noqa: BLE001 - every way out of a handler is an outcome
-            run.end()
-            return self._after_error(run, error)
-        run.end()
         if run.stop is not None:
             run.slot.uncancel()  # it was told to stop, and ended by itself
         if run.stop == "lost":
             return None
-        return self._after_return(run, value)
-
-    def _after_return(self, run: Run, value: Any) -> Outcome:
         if value is None:
-            return Succeeded()
+            return SUCCESS
         if isinstance(value, JobSignal):
             return self._classify(run, value)
         try:

@@ -72,16 +72,13 @@ class Performer:
     ) -> None:
         self.book = book  # where handlers keep receipts
         self._middleware = tuple(reversed(middleware))
+        self.has_middleware = bool(self._middleware)
         self._threads_max = threads_max
         self._thread_stop_s = thread_stop_s  # None: a thread is never given up, since a supervisor ends the process instead
         self._threads = self._new_threads()
 
     def _new_threads(self) -> ThreadPoolExecutor:
         return ThreadPoolExecutor(self._threads_max, thread_name_prefix="mulligan-handler")
-
-    def needs_context(self, task: TaskDef) -> bool:
-        """Whether anybody is going to see the context of a run."""
-        return task.wants_context or bool(self._middleware)
 
     def call(self, task: TaskDef, job: Job, context: Context | None) -> Awaitable[Any]:
         """The handler's run, to be awaited to its end: its return value, or whatever it raises."""

@@ -64,8 +64,8 @@ class Holdings:
     def __len__(self) -> int:
         return len(self._runs)
 
-    def add(self, run: Run) -> None:
-        self._runs[run.grip] = run
+    def add(self, runs: Iterable[Run]) -> None:
+        self._runs.update([(run.grip, run) for run in runs])
 
     def drop(self, run: Run) -> None:
         self._runs.pop(run.grip, None)

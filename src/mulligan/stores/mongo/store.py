@@ -12,7 +12,7 @@ from contextlib import suppress
 from pymongo import AsyncMongoClient
 from pymongo.errors import PyMongoError
 
-from mulligan.core.change import Change, Grip, Verdict, check_writable
+from mulligan.core.change import Change, Grip, Verdict, check_all_writable
 from mulligan.core.clock import Clock
 from mulligan.core.contract import (
     Ask,
@@ -207,8 +207,7 @@ class MongoStore(NetworkStore):
 
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
-        for change in changes:
-            check_writable(change)
+        check_all_writable(changes)
         telling = settle.Telling()
         verdicts = await self._call(lambda: settle.settle(self._db, changes, telling))
         if any(verdict.applied and verdict.status == "pending" for verdict in verdicts):

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from mulligan.core.change import Change, Verdict, are_successes, held_fences
+from mulligan.core.change import Change, Verdict, all_equal, are_successes, held_fences
 from mulligan.core.events import EVENT_LOG_MAX, stored_forms_of
 from mulligan.core.job import HISTORY_MAX
 from mulligan.stores.postgres.database import Database
@@ -25,9 +25,9 @@ SETTLE_WHOLE = """
 SELECT at_us, written FROM {s}.settle_whole(
   $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)
 """
-_JOB_ID, _CAUSE = operator.attrgetter("job_id"), operator.attrgetter("cause")
+_JOB_ID = operator.attrgetter("job_id")
 _NUMBERS = ("attempts", "failures", "crashes", "snoozes", "releases", "generation", "last_delay_us")
-_ALIKE = operator.attrgetter("guard", "status", "queue", "lane", "record", "error", *_NUMBERS)
+_ALIKE = operator.attrgetter("guard", "queue", "lane", "error", *_NUMBERS)
 
 
 async def settle_at_once(database: Database, changes: Sequence[Change]) -> list[Verdict] | None:
@@ -59,9 +59,7 @@ async def settle_at_once(database: Database, changes: Sequence[Change]) -> list[
 
 def is_alike(changes: Sequence[Change]) -> bool:
     """Whether changes of held jobs are successes that differ only in their jobs and results; such a batch needs the fewest parameters."""
-    if set(map(_CAUSE, changes)) != {"success"} or len(set(map(_ALIKE, changes))) > 1:
-        return False
-    return are_successes(changes[:1]) and changes[0].error is None
+    return len(changes) > 0 and are_successes(changes) and changes[0].error is None and all_equal(map(_ALIKE, changes))
 
 
 def _writes_of(changes: Sequence[Change], fences: Sequence[int]) -> list[Write]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol, TypeVar
 
-from mulligan.core.change import Change, Verdict, check_writable
+from mulligan.core.change import Change, Verdict, check_all_writable
 from mulligan.core.contract import Ask, Claimed, Near
 from mulligan.stores.postgres import careful, claim
 from mulligan.stores.postgres.at_once import settle_at_once
@@ -62,8 +62,7 @@ class PostgresNear:
 
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
-        for change in changes:
-            check_writable(change)
+        check_all_writable(changes)
         verdicts = await self._here(lambda: settle_at_once(self._database, changes))
         if verdicts is None:
             # What was written of a batch of successes that is not all written is known to the steps by its settle_id.

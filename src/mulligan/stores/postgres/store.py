@@ -11,7 +11,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from mulligan.core.change import Change, Grip, Verdict, check_writable
+from mulligan.core.change import Change, Grip, Verdict, check_all_writable
 from mulligan.core.clock import Clock
 from mulligan.core.contract import (
     Ask,
@@ -186,8 +186,7 @@ class PostgresStore(NetworkStore):
 
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
-        for change in changes:
-            check_writable(change)
+        check_all_writable(changes)
         return await self._settle(settle.settle, changes)
 
     async def _settle(self, way: SettleWay, changes: Sequence[Change]) -> list[Verdict]:

@@ -15,7 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from mulligan.core.change import Change, Grip, Verdict, check_writable
+from mulligan.core.change import Change, Grip, Verdict, check_all_writable
 from mulligan.core.clock import Clock
 from mulligan.core.contract import (
     Ask,
@@ -181,8 +181,7 @@ class RedisStore(NetworkStore):
 
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
-        for change in changes:
-            check_writable(change)
+        check_all_writable(changes)
         verdicts = await self._call(lambda: settle.settle(self._db, changes))
         if any(verdict.status == "pending" and verdict.applied for verdict in verdicts):
             self.announce()

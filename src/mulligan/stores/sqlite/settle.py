@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.core.change import Change, Dead, Held, Verdict, are_successes, held_fences
+from mulligan.core.change import Change, Dead, Held, Verdict, all_equal, are_successes, held_fences
 from mulligan.core.events import Event, StoredForm, stored_forms_of
 from mulligan.core.job import HISTORY_MAX, Status
 from mulligan.stores.sqlite.bulk import ROWS, Params
@@ -98,7 +98,7 @@ def settle(transaction: Transaction, changes: Sequence[Change]) -> list[Verdict]
 def _write_plain(transaction: Transaction, changes: Sequence[Change]) -> bool:
     """Writes successes without looking first; whether all of them were held."""
     first = changes[0] if changes else None
-    if first is not None and first.result_json is None and first.error is None and len(set(map(_ALIKE, changes))) == 1:
+    if first is not None and first.result_json is None and first.error is None and all_equal(map(_ALIKE, changes)):
         return _write_alike(transaction, first, changes) == len(changes)
     rows = [_row_of(change, "processing", change.guard.fence, "done", None) for change in changes if isinstance(change.guard, Held)]
     return _apply(transaction, rows) == len(rows)

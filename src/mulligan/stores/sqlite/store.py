@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
 
-from mulligan.core.change import Change, Grip, Verdict, check_writable
+from mulligan.core.change import Change, Grip, Verdict, check_all_writable
 from mulligan.core.clock import Clock, SystemClock
 from mulligan.core.contract import (
     Ask,
@@ -187,8 +187,7 @@ class SQLiteStore:
 
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
-        for change in changes:
-            check_writable(change)
+        check_all_writable(changes)
         return await self._write(partial(settle.settle, changes=changes))
 
     # -- Jobs: sweeping, cancelling, reading, removing ----------------------------------------------------------------
