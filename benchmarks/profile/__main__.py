@@ -17,13 +17,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from benchmarks.growth.page import publish
 from benchmarks.peers.noise import loop_ms
 from benchmarks.profile.child import ATTEMPTS, URL_VARIABLE, make_app
-from benchmarks.profile.table import lines, profile_of
+from benchmarks.profile.table import as_markdown, lines, profile_of
 
 from tests.servers import ServerFailed, fresh_url
 
 STORES = ("sqlite", "postgres", "redis", "mongo")
+PAGE = Path(__file__).parents[2] / "docs" / "design" / "hot-path.md"
 PER_CALL = 10_000
 
 
@@ -73,7 +75,18 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="runs with and without the sampler (default %(default)s)")
     parser.add_argument("--observed", action="store_true", help="every event is made and heard, and a middleware surrounds every handler")
     parser.add_argument("--out", type=Path, help="also write all figures to this file, as JSON")
+    parser.add_argument(
+        "--publish",
+        type=Path,
+        nargs=2,
+        metavar="FILE",
+        help="measure nothing; put a file of an older state and one of this into hot-path.md",
+    )
     asked = parser.parse_args(words)
+    if asked.publish is not None:
+        before, now = (json.loads(file.read_text("utf-8")) for file in asked.publish)
+        publish(f"profile of {now['task']}", as_markdown(now, before), PAGE)
+        return 0
     results: dict[str, Any] = {}
     loops = [loop_ms()]
     stores = asked.store or STORES

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from benchmarks.growth.page import markdown
 from benchmarks.profile.stages import STAGES
 
 MICRO = 1e6
@@ -52,3 +53,20 @@ def lines(store: str, figures: dict[str, Any]) -> Iterator[str]:
     for stage, parts in figures["stages"].items():
         both = parts["own_us"] + parts["driver_us"]
         yield f"  {stage:<13}{parts['own_us']:>7.2f}{parts['driver_us']:>8.2f}{both / figures['cpu_us_per_job']:>8.1%}  {STAGES[stage]}"
+
+
+def as_markdown(now: Mapping[str, Any], before: Mapping[str, Any]) -> str:
+    """For the documentation: each stage on each store, in an older state of the code and in this one."""
+    stores = [store for store in now["stores"] if store in before["stores"]]
+    head = ["stage, µs", *(f"{store}, {when}" for store in stores for when in ("before", "now"))]
+    columns = [found["stages"] for store in stores for found in (before["stores"][store], now["stores"][store])]
+    rows = [
+        [stage, *(f"{sum(column[stage].values()):.1f}" if stage in column else "-" for column in columns)]
+        for stage in STAGES
+        if any(stage in column for column in columns)
+    ]
+    figures = [found for store in stores for found in (before["stores"][store], now["stores"][store])]
+    rows.append(["**all**", *(f"**{found['cpu_us_per_job']:.1f}**" for found in figures)])
+    rows.append(["least to most", *(f"{found['cpu_us_least']:.1f} to {found['cpu_us_most']:.1f}" for found in figures)])
+    rows.append(["on the clock", *(f"{found['wall_us_per_job']:.1f}" for found in figures)])
+    return markdown(head, rows)

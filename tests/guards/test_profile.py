@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from benchmarks.profile.__main__ import main
+from benchmarks.profile.__main__ import PAGE, main
 from benchmarks.profile.stages import Spot, spot_of
-from benchmarks.profile.table import lines, profile_of
+from benchmarks.profile.table import as_markdown, lines, profile_of
 
 PACKAGE = "site/mulligan"
 LOOP = [("lib/asyncio/events.py", "_run"), ("lib/asyncio/base_events.py", "_run_once")]
@@ -48,3 +48,40 @@ def test_a_small_run(tmp_path: Path, options: list[str]) -> None:
     assert found["cpu_us_per_job"] > 0
     assert found["looks"] > 0
     assert found["stages"]
+
+
+def test_two_profiles_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is published: each stage before and now, of the stores that both files know; a stage that one of them lacks is no zero."""
+
+    def file(name: str, cost: float, stages: dict[str, float], *stores: str) -> Path:
+        found = {
+            "cpu_us_per_job": cost, "cpu_us_least": cost - 1, "cpu_us_most": cost + 1, "wall_us_per_job": 2 * cost,
+            "stages": {stage: {"own_us": own, "driver_us": 0.5} for stage, own in stages.items()},
+        }  # fmt: skip
+        path = tmp_path / name
+        path.write_text(json.dumps({"task": "noop", "stores": dict.fromkeys(stores, found)}))
+        return path
+
+    before = file("before.json", 20.0, {"claim": 4.0, "events": 1.0}, "sqlite", "redis")
+    now = file("now.json", 10.0, {"claim": 2.0}, "sqlite")
+    table = as_markdown(json.loads(now.read_text()), json.loads(before.read_text()))
+    assert table.splitlines()[0] == "| stage, µs | sqlite, before | sqlite, now |"
+    assert table.splitlines()[2:] == [
+        "| claim | 4.5 | 2.5 |",
+        "| events | 1.5 | - |",
+        "| **all** | **20.0** | **10.0** |",
+        "| least to most | 19.0 to 21.0 | 9.0 to 11.0 |",
+        "| on the clock | 40.0 | 20.0 |",
+    ]
+    page = tmp_path / "page.md"
+    page.write_text("<!-- profile of noop:begin -->\nold\n<!-- profile of noop:end -->\n")
+    monkeypatch.setattr("benchmarks.profile.__main__.PAGE", page)
+    assert main(["--publish", str(before), str(now)]) == 0
+    assert table in page.read_text()
+
+
+def test_the_page_has_a_place_for_each_profile() -> None:
+    """Each marker stands in the documentation exactly once."""
+    text = PAGE.read_text("utf-8")
+    for task in ("noop", "storm"):
+        assert text.count(f"<!-- profile of {task}:begin -->\n") == text.count(f"<!-- profile of {task}:end -->") == 1
