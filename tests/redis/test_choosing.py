@@ -22,7 +22,7 @@ from tests.builders import bucket
 from tests.servers import server_url
 
 NOW_US = 1_800_000_000_000_000
-FILES = "\n".join(lua(name) for name in ("prelude", "rows", "allot", "limits", "choosing"))
+FILES = "\n".join(lua(name) for name in ("prelude", "keys", "rows", "allot", "limits", "choosing"))
 LEVELS = f"""{FILES}
 local answers = {{}}
 for i, one in ipairs(decode(ARGV[2])) do

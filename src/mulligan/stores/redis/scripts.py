@@ -6,12 +6,22 @@ from hashlib import sha1
 from importlib.resources import files
 from typing import NamedTuple
 
-_ROWS = ("prelude", "rows")
+
+class Late(NamedTuple):
+    """A file of which one function is called, and seldom: its functions are made by the first call. To make them takes time in each run
+    of a script, and a single insert needs those of rows.lua for a unique key only."""
+
+    file: str
+    function: str
+
+
+Part = str | tuple[str, ...] | Late
+_ROWS = ("prelude", "keys", "rows")
 # Making functions takes time whenever a script runs; those that only careful claims need are made only there.
 _CAREFUL = ("held_slots", "limits", "choosing", "ring", "careful")
 _LOG = (*_ROWS, "log")
 # The files each script is made of, in their order; the last one gives it its name.
-_PARTS: tuple[tuple[str | tuple[str, ...], ...], ...] = (
+_PARTS: tuple[tuple[Part, ...], ...] = (
     ("prelude", "clock"),
     ("prelude", "open"),
     ("prelude", "list"),
@@ -21,7 +31,7 @@ _PARTS: tuple[tuple[str | tuple[str, ...], ...], ...] = (
     ("prelude", "finish"),
     ("prelude", "notes"),
     ("prelude", "note"),
-    (*_ROWS, "new", "insert"),
+    ("prelude", "keys", Late("rows", "owner_of"), "new", "insert"),
     (*_ROWS, "new", "fire"),
     (*_ROWS, "restore"),
     (*_ROWS, "asks", "lines", "take", "allot", _CAREFUL, "claim"),
@@ -63,13 +73,17 @@ def lua(name: str) -> str:
     return files(__package__).joinpath("lua", f"{name}.lua").read_text()
 
 
-def _text_of(part: str | tuple[str, ...]) -> str:
+def _text_of(part: Part) -> str:
     if isinstance(part, str):
         return lua(part)
+    if isinstance(part, Late):
+        name = part.function
+        made = f"local function made()\n{lua(part.file)}\nreturn {name}\nend\nlocal known"
+        return f"{made}\nlocal function {name}(...)\nknown = known or made()\nreturn known(...)\nend"
     return "\n".join(("if is_careful then", *map(lua, part), "end"))
 
 
-def _script_of(parts: tuple[str | tuple[str, ...], ...]) -> Script:
+def _script_of(parts: tuple[Part, ...]) -> Script:
     source = "\n".join(map(_text_of, parts)).encode()
     return Script(source, sha1(source, usedforsecurity=False).hexdigest())
 

@@ -4,14 +4,6 @@
 local STATUSES = {pending = true, processing = true, done = true, failed = true, cancelled = true}
 local rows, places, damaged, dirty = {}, {}, {}, {}
 
--- Jobs with a group wait in indexes of their own, scored by run_at: those of one group, and all of the same queue, lane and priority. The
--- third index names the groups of the second, by their bytes.
-local function group_key(queue, lane, priority, group)
-  return prefix .. 'group:' .. lane .. ':' .. int(priority) .. ':' .. unique_field(queue, group)
-end
-local function waiting_key(queue, lane, priority) return prefix .. 'waiting:' .. queue .. ':' .. lane .. ':' .. int(priority) end
-local function groups_key(queue, lane, priority) return prefix .. 'groups:' .. queue .. ':' .. lane .. ':' .. int(priority) end
-
 local function is_text_or_nil(value) return value == nil or type(value) == 'string' end
 
 local function row_of(id, text)
@@ -97,16 +89,6 @@ local function write_counts(tally)
   for field, by in pairs(tally) do
     if by ~= 0 and call('HINCRBY', COUNTS, field, int(by)) == 0 then call('HDEL', COUNTS, field) end
   end
-end
-
-local function gather(lists, key, value, more)
-  local list = lists[key]
-  if not list then
-    list = {}
-    lists[key] = list
-  end
-  list[#list + 1] = value
-  if more then list[#list + 1] = more end
 end
 
 -- Groups whose jobs have left, as {group, groups_key} by their index: those without any more take no turns.
