@@ -18,6 +18,13 @@ def outage(told: Story, seconds: float, how: str = "restart") -> Story:
     return told.wait(round(seconds * S)).note("NEMESIS", 1, step="stop", how=how)
 
 
+def slow_death(dying_us: int, after_us: int) -> Story:
+    """A killed child takes so long to be dead, and its supervisor so long to see to its job."""
+    told = story().enqueue().claim().start().note("NEMESIS", 1, step="start", how="kill child", pids=(CHILD,)).wait(dying_us)
+    told.note("NEMESIS", 1, step="stop", how="kill child", pids=(CHILD,)).wait(after_us)
+    return again(told.renew(1, PARENT).crash(), OTHER)
+
+
 def polls(told: Story, seconds: float, pid: int = OTHER) -> Story:
     """Somebody with nothing to do asks twice a second, and gets nothing."""
     for _ in range(round(seconds * 2)):
@@ -118,6 +125,7 @@ GOOD_TIMES = {
     "wires were cut while a lease ran out": lambda: again(
         lapsed(outage(story().enqueue().claim().start(), 0.1, "reset").idle(OTHER)), OTHER
     ),
+    "a machine takes its time to end a killed child": lambda: slow_death(1_500 * MS, 900 * MS),
     "work goes on two seconds after a cut": lambda: outage(story().enqueue().run().row(), 0.1, "reset").wait(1_900 * MS).idle(OTHER),
     "an idle worker takes it at once": lambda: story().idle(CHILD).enqueue().wait(400 * MS).run().row(),
     "nobody is idle": lambda: story().enqueue().wait(5 * S).run().row(),
@@ -191,6 +199,7 @@ BAD_TIMES = {
     "nobody looked for it": ({"RECOVER"}, lambda: deserted(story())),
     "taken over too late by one who was stopped before it heard so": ({"RECOVER"}, lambda: stopped_before_the_answer(2 * S)),
     "taken over too late by one who died before it could say so": ({"RECOVER"}, lambda: taken_in_silence(2 * S)),
+    "a job stays with a child that took long to die": ({"RECOVER"}, lambda: slow_death(500 * MS, 1_100 * MS)),
     "work does not go on after an outage": ({"RECOVER"}, lambda: outage(story().enqueue().run().row(), 3).wait(6 * S).renew(1, PARENT)),
     "work does not go on after a cut": (
         {"RECOVER"}, lambda: outage(story().enqueue().run().row(), 0.1, "reset").wait(3 * S).renew(1, PARENT)

@@ -18,6 +18,7 @@ from mulligan.torture.tasks import FOLDER_VARIABLE, OWNER_VARIABLE, URL_VARIABLE
 GRACE_S = 10.0
 END_S = 40.0  # for a clean end, which takes the grace time at most
 REST_S = 20.0  # for a moment at which a process that is to be stopped holds no file lock
+DYING_MAX_S = 10.0  # for a process that was killed to be dead
 KEEP_S = 0.2  # between two looks at who has ended
 FAILURES_MAX = 5  # workers in a row that ended by themselves
 
@@ -109,6 +110,13 @@ class Crew:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
+    async def until_dead(self, pid: int) -> None:
+        """Until nothing of a killed process runs any more: a busy machine may take a while to end one."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DYING_MAX_S):
+                while _has_threads(pid, but="ZX"):  # noqa: ASYNC110 - only its parent is told
+                    await asyncio.sleep(0.001)
+
     async def stop_at_rest(self, pids: list[int], lock_file: Path | None) -> bool:
         """SIGSTOP at a moment when none of them holds the file lock: one stopped inside a write would stop everybody, by design.
 
@@ -118,7 +126,7 @@ class Crew:
         deadline = loop.time() + REST_S
         while loop.time() < deadline:
             self.send(pids, signal.SIGSTOP)
-            while any(_is_moving(pid) for pid in pids):  # noqa: ASYNC110 - the signal is on its way, and nobody tells when it arrives
+            while any(_has_threads(pid, but="TtZX") for pid in pids):  # noqa: ASYNC110 - the signal is on its way, and nobody tells when it arrives
                 await asyncio.sleep(0.001)
             if lock_file is None or _is_free(lock_file):
                 self.paused |= set(pids)
@@ -161,14 +169,14 @@ def is_child(pid: int, parent: int) -> bool:
         return False
 
 
-def _is_moving(pid: int) -> bool:
-    """Whether any thread of a process has not come to a stop yet."""
+def _has_threads(pid: int, but: str) -> bool:
+    """Whether any thread of a process is in another state than these: stopped (T, t) or dead (Z, X)."""
     try:
         threads = list(Path(f"/proc/{pid}/task").iterdir())
         states = [(thread / "stat").read_text("ascii", "replace").rpartition(")")[2].split()[0] for thread in threads]
     except OSError:
         return False  # it is gone
-    return any(state not in "TtZX" for state in states)
+    return any(state not in but for state in states)
 
 
 def _is_free(lock_file: Path) -> bool:

@@ -133,6 +133,10 @@ class History:
         """When this process was killed, if it was there until then; else never. A kill is noted before it strikes."""
         return next((max(begin, at) for begin, end in self.deaths.get(pid, ()) if end >= at), FOREVER)
 
+    def dying(self, pid: int, at: int) -> Spans:
+        """From the kill of this process to the moment at which nothing of it ran any more, if that was seen."""
+        return Spans((begin, end) for begin, end in self.deaths.get(pid, ()) if at <= end < FOREVER)
+
     def holder(self, hold: Hold) -> int:
         """The process in whose hands it was last. What waits to be run alone is in those of its claimer's supervisor."""
         return hold.runner or (self.parent(hold.claimer, hold.claimed_at) if hold.is_alone else hold.claimer)

@@ -141,6 +141,8 @@ class Nemesis:
             await process.wait()
             self._crew.bury(process)
             await self._crew.start_worker()
+        else:
+            await self._crew.until_dead(victim)
         self._ledger.note("NEMESIS", step="stop", how=fault, pids=tuple(pids), parent=parent)
         self.counts["kills"] += 1
 

@@ -123,7 +123,8 @@ def recoveries(history: History, down: Downtimes) -> Iterator[Recovery]:
             away = down.of(parent, history.answers, BACKOFF_US) if is_child else down.for_all
             lapses_at = max(hold.renewed_at, hold.claimed_at) + lease_us
             paused = history.pauses.get(parent) if is_child else None
-            took_us = taken_at - died_at - covered(died_at, taken_at, away, paused)
+            dying = history.dying(holder, died_at) if is_child else None
+            took_us = taken_at - died_at - covered(died_at, taken_at, away, paused, dying)
             limit_us = CHILD_US if is_child else max(0, lapses_at - died_at) + BEYOND_LEASE_US
             yield Recovery(job, fence, took_us, limit_us, is_child)
 
