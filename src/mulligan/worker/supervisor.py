@@ -253,6 +253,8 @@ class Supervisor:
                 until_us = monotonic_us() + self._worker.lease_us
                 renewals = await self._store.renew(child.grips(), self._worker.lease_us, child.info)
                 child.renewed(renewals, until_us)
+                if monotonic_us() >= until_us:  # after an outage: the answer is too old to count on, and the child waits for a new one
+                    pause_s = 0.0
                 told = [renewal for renewal in renewals if not renewal.held or renewal.cancel_requested]
                 if told and not child.ended.done():
                     child.tell(told)
