@@ -25,6 +25,15 @@ def slow_death(dying_us: int, after_us: int) -> Story:
     return again(told.renew(1, PARENT).crash(), OTHER)
 
 
+def unheard_renewal(asked: bool, after_us: int) -> Story:
+    """A worker is killed before it hears whether its last renewal was granted; its job is taken over so long after its death."""
+    told = story().enqueue().claim().start().wait(1_500 * MS)
+    if asked:
+        told.note("RENEW_TRY", PARENT, job="a", fence=1)
+    told.kill(PARENT, CHILD, how="kill worker").wait(after_us)
+    return again(told.crash(1, OTHER, guard="lapsed"), OTHER)
+
+
 def polls(told: Story, seconds: float, pid: int = OTHER) -> Story:
     """Somebody with nothing to do asks twice a second, and gets nothing."""
     for _ in range(round(seconds * 2)):
@@ -126,6 +135,7 @@ GOOD_TIMES = {
         lapsed(outage(story().enqueue().claim().start(), 0.1, "reset").idle(OTHER)), OTHER
     ),
     "a machine takes its time to end a killed child": lambda: slow_death(1_500 * MS, 900 * MS),
+    "a lease that was renewed by one who died before it heard so": lambda: unheard_renewal(True, LEASE_US + 900 * MS),
     "work goes on two seconds after a cut": lambda: outage(story().enqueue().run().row(), 0.1, "reset").wait(1_900 * MS).idle(OTHER),
     "an idle worker takes it at once": lambda: story().idle(CHILD).enqueue().wait(400 * MS).run().row(),
     "nobody is idle": lambda: story().enqueue().wait(5 * S).run().row(),
@@ -199,6 +209,10 @@ BAD_TIMES = {
     "nobody looked for it": ({"RECOVER"}, lambda: deserted(story())),
     "taken over too late by one who was stopped before it heard so": ({"RECOVER"}, lambda: stopped_before_the_answer(2 * S)),
     "taken over too late by one who died before it could say so": ({"RECOVER"}, lambda: taken_in_silence(2 * S)),
+    "a job stays with a dead worker longer than any renewal could have lasted": (
+        {"RECOVER"}, lambda: unheard_renewal(True, LEASE_US + 1_100 * MS)
+    ),
+    "a job stays with a dead worker that had asked for nothing": ({"RECOVER"}, lambda: unheard_renewal(False, LEASE_US)),
     "a job stays with a child that took long to die": ({"RECOVER"}, lambda: slow_death(500 * MS, 1_100 * MS)),
     "work does not go on after an outage": ({"RECOVER"}, lambda: outage(story().enqueue().run().row(), 3).wait(6 * S).renew(1, PARENT)),
     "work does not go on after a cut": (

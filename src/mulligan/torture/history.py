@@ -42,7 +42,7 @@ class Hold:
 
     __slots__ = (
         "claim_id", "claimed_at", "claimed_store", "claimer", "due", "end_how", "ended_at", "gen", "is_alone", "other_claims", "renewed_at",
-        "renewed_sent", "runner", "sent", "settles", "started_at", "starts", "until",
+        "renewed_sent", "renewers", "runner", "sent", "settles", "started_at", "starts", "until",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -63,6 +63,7 @@ class Hold:
         self.end_how = ""
         self.renewed_sent = 0  # of the last renewal that was granted
         self.renewed_at = 0
+        self.renewers: set[int] = set()  # processes that have asked for a renewal and not heard the answer
         self.settles: list[Settle] = []
 
     def settle(self, line: Line) -> Settle:
@@ -132,6 +133,11 @@ class History:
     def death_after(self, pid: int, at: int) -> int:
         """When this process was killed, if it was there until then; else never. A kill is noted before it strikes."""
         return next((max(begin, at) for begin, end in self.deaths.get(pid, ()) if end >= at), FOREVER)
+
+    def held_until(self, hold: Hold, lease_us: int) -> int:
+        """When a lease had run out for certain. Who was killed before it heard of a renewal may have had it all the same."""
+        unheard = [self.death_after(pid, hold.claimed_at) for pid in hold.renewers]
+        return max(hold.renewed_at, hold.claimed_at, *(at for at in unheard if at < FOREVER)) + lease_us
 
     def dying(self, pid: int, at: int) -> Spans:
         """From the kill of this process to the moment at which nothing of it ran any more, if that was seen."""
@@ -294,11 +300,15 @@ class History:
     def _on_effect(self, line: Line) -> None:
         self.lives[line.job].effects.append((line.n, line.fence, line.key, line.fenced, line.keyed))
 
+    def _on_renew_try(self, line: Line) -> None:
+        self.lives[line.job].hold(line.fence).renewers.add(line.pid)
+
     def _on_renew(self, line: Line) -> None:
         self.answers[line.pid].append(line.at)
+        hold = self.lives[line.job].hold(line.fence)
+        hold.renewers.discard(line.pid)
         if not line.ok:
             return
-        hold = self.lives[line.job].hold(line.fence)
         if line.sent > hold.renewed_sent:
             hold.renewed_sent, hold.renewed_at = line.sent, line.at
 

@@ -121,7 +121,7 @@ def recoveries(history: History, down: Downtimes) -> Iterator[Recovery]:
             is_child = holder != parent and history.death_after(parent, hold.claimed_at) > taken_at
             # A supervisor that is refused waits a little before its next try, also when its renewals are answered by then.
             away = down.of(parent, history.answers, BACKOFF_US) if is_child else down.for_all
-            lapses_at = max(hold.renewed_at, hold.claimed_at) + lease_us
+            lapses_at = history.held_until(hold, lease_us)
             paused = history.pauses.get(parent) if is_child else None
             dying = history.dying(holder, died_at) if is_child else None
             took_us = taken_at - died_at - covered(died_at, taken_at, away, paused, dying)

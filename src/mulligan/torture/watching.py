@@ -104,7 +104,9 @@ class Watched:
         return watched
 
     async def renew(self, grips: Sequence[Grip], lease_us: int, worker: WorkerInfo | None = None) -> list[Renewal]:
-        """RENEW, with whether the job is still held."""
+        """RENEW_TRY, then RENEW, with whether the job is still held."""
+        for grip in grips:
+            self._ledger.note("RENEW_TRY", job=grip.job_id, fence=grip.fence)
         sent = mono_us()
         answers = await self._renew(grips, lease_us, worker)
         for answer in answers:
