@@ -17,7 +17,7 @@ from benchmarks.growth.bloat import bloat
 from benchmarks.growth.kinds import KINDS
 from benchmarks.growth.measuring import measured
 from benchmarks.growth.page import publish
-from benchmarks.growth.report import as_markdown, as_text, targets
+from benchmarks.growth.report import as_markdown, as_text, joined, targets
 from benchmarks.growth.sites import STORES, Sites
 
 SMALLEST = 400  # fewer jobs of a kind do not fill a page deep inside
@@ -42,7 +42,11 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--jobs", type=int, default=1_000_000, help="with --bloat: how many (default %(default)s)")
     made.add_argument("--out", type=Path, help="also write everything to this file, as JSON")
     made.add_argument(
-        "--publish", type=Path, metavar="FILE", help="measure nothing; put the tables of such a file into docs/guide/growth.md"
+        "--publish",
+        type=Path,
+        metavar="FILE",
+        action="append",
+        help="measure nothing; put the tables of such a file into docs/guide/growth.md; may be repeated with files of other stores",
     )
     return made
 
@@ -62,7 +66,7 @@ def main() -> int:
     """Measures, or publishes what was measured."""
     asked = parser().parse_args()
     if asked.publish is not None:
-        result = json.loads(asked.publish.read_text("utf-8"))
+        result = joined([json.loads(file.read_text("utf-8")) for file in asked.publish])
         publish("bloat" if "bloat" in result else "growth", as_markdown(result))
         return 0
     if min(asked.sizes) < SMALLEST:

@@ -33,6 +33,23 @@ def targets(result: Mapping[str, Any]) -> list[str]:
     return told
 
 
+def joined(results: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What was measured in several runs, each on other stores; ValueError where one table cannot hold them."""
+    name = "bloat" if "bloat" in results[0] else "stores"
+    if any(name not in one or _manner(one) != _manner(results[0]) for one in results):
+        raise ValueError("the files are of runs with other sizes or other jobs")
+    found = [(store, of_store) for one in results for store, of_store in one[name].items()]
+    if len(dict(found)) < len(found):
+        raise ValueError("two of the files have figures of one store")
+    return {**results[0], name: dict(found)}
+
+
+def _manner(result: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What must be the same in runs that stand in one table."""
+    sizes = {tuple(found["bytes_per_job"]) for found in result.get("stores", {}).values()}
+    return result.get("jobs"), result.get("grow"), sizes
+
+
 def as_text(result: Mapping[str, Any]) -> str:
     """For the terminal."""
     return "\n\n".join(f"{title}\n{columns([head, *rows])}" for title, head, rows in tables(result))

@@ -65,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
     )
     made.add_argument("--jobs", type=int, default=Work().jobs, help="no-op jobs of a drain, before a peer's share (default %(default)s)")
     made.add_argument("--back", type=float, default=Work().back_s, metavar="SECONDS", help="limit after a kill (default %(default)s)")
-    made.add_argument("--out", type=Path, help="also write everything to this file, as JSON")
+    made.add_argument("--out", type=Path, help="also write everything to this file, as JSON, after every step")
     made.add_argument("--list", action="store_true", help="tell who is measured, with which settings, and what each does not promise")
     return made
 
@@ -85,9 +85,9 @@ def main() -> int:
     with Places() as places:
         for step in steps(ready, asked.measure or measures, asked.rounds, once, lambda name, measure: PEERS[name].takes(measure)):
             run.take(places, step)
+            if asked.out is not None:  # after every step, so that what an hour has found is not lost with the last minute
+                asked.out.write_text(json.dumps(report(run, ready, places.versions), indent=2) + "\n", "utf-8")
     show(run)
-    if asked.out is not None:
-        asked.out.write_text(json.dumps(report(run, ready, places.versions), indent=2) + "\n", "utf-8")
     return 1 if run.problems else 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -105,6 +105,24 @@ def read(path: Path) -> Found:
         data.get("command") or machine.pop("command", ""),
         contenders,
     )
+
+
+def joined(runs: Sequence[Found]) -> Found:
+    """Several runs as one: whatever is compared with each other was measured in one of them, so none may have a figure that another has."""
+    if len(runs) == 1:
+        return runs[0]
+    made: dict[str, Contender] = {}
+    for run in runs:
+        for one in run.contenders:
+            before = made.get(one.name)
+            made[one.name] = one if before is None else one._replace(rounds={**before.rounds, **one.rounds})
+    measured = [{figure for one in run.contenders for figure in one.rounds} for run in runs]
+    twice = sorted({figure for number, here in enumerate(measured) for other in measured[:number] for figure in here & other})
+    if twice:
+        raise Unpublishable(f"{', '.join(twice)}: measured in more than one of the files, and only ratios of one run mean anything")
+    machine = {name: value for run in runs for name, value in run.machine.items()}
+    servers = {name: version for run in runs for name, version in run.servers.items()}
+    return Found(machine, servers, {}, [line for run in runs for line in run.problems], "", "", list(made.values()))
 
 
 def _contender(name: str, entry: Mapping[str, Any]) -> Contender:

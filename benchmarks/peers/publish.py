@@ -1,4 +1,7 @@
-"""`python -m benchmarks.peers.publish FOUND.json`: one result file becomes the section Results of the guide, and its plots."""
+"""`python -m benchmarks.peers.publish FOUND.json ...`: results become the section Results of the guide, and its plots.
+
+Several files are several runs, each of other measures: nothing is compared across them.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.peers.found import WORDS, Found, Unpublishable, read
+from benchmarks.peers.found import WORDS, Found, Unpublishable, joined, read
 from benchmarks.peers.markdown import columns_list, figures_tables, judged, ratio_table, targets_table
 from benchmarks.peers.plots import Plot, plots
 
@@ -23,9 +26,10 @@ FACTS = {"cpus": "{} cores", "memory_gib": "{} GiB of memory", "python": "Python
 SPREAD = "What was found is made of medians; at worst and at best each side had its slowest and its fastest round."
 
 
-def section(found: Found, pictures: Sequence[Plot], images: str) -> str:
-    """Everything between the markers."""
-    parts = [_made(found), _noise(found), *_problems(found)]
+def section(runs: Sequence[Found], found: Found, pictures: Sequence[Plot], images: str) -> str:
+    """Everything between the markers: how each run was made, and what all of them found."""
+    parts = [part for run in runs for part in (_made(run), _noise(run))]
+    parts += [_machine(found), *_problems(found)]
     if judgements := judged(found):
         reached = sum(one.verdict.is_fine for one in judgements)
         parts += [
@@ -51,16 +55,17 @@ def replaced(page: str, inner: str, name: str) -> str:
     return f"{head}{BEGIN}\n{inner}\n{END}{rest.partition(END)[2]}"
 
 
-def publish(file: Path, page: Path, images: Path) -> list[Path]:
+def publish(files: Sequence[Path], page: Path, images: Path) -> list[Path]:
     """Writes the plots and the section; what was written. Nothing is written before everything is made."""
-    found = read(file)
+    runs = [read(file) for file in files]
+    found = joined(runs)
     try:
         text = page.read_bytes().decode()  # not read_text, which would change the ends of lines
     except OSError as problem:
         raise Unpublishable(f"{page}: {problem.strerror}") from problem
     pictures = plots(found)
     beside = Path(os.path.relpath(images, page.parent)).as_posix()
-    text = replaced(text, section(found, pictures, beside), str(page))
+    text = replaced(text, section(runs, found, pictures, beside), str(page))
     images.mkdir(parents=True, exist_ok=True)
     written = []
     for plot in pictures:
@@ -71,14 +76,19 @@ def publish(file: Path, page: Path, images: Path) -> list[Path]:
 
 
 def _made(found: Found) -> str:
-    """When, how and on what."""
+    """When and how."""
     rounds = f"{found.round_count} round{'s' if found.round_count > 1 else ''}"
     when = f"Made on {found.date}" if found.date else "Made"
     how = f"by `{_scrubbed(found.command)}`, {rounds}" if found.command else f"in {rounds}"
+    return f"{when} {how}."
+
+
+def _machine(found: Found) -> str:
+    """On what."""
     machine = [FACTS.get(name, name.replace("_", " ") + " {}").format(value) for name, value in found.machine.items() if value]
     servers = [f"{WORDS.get(name, name)} {version}" for name, version in found.servers.items()]
     what = ", ".join([*machine, *servers])
-    return f"{when} {how}" + (f". The machine: {what}." if what else ".")
+    return f"The machine: {what}." if what else ""
 
 
 def _noise(found: Found) -> str:
@@ -105,7 +115,13 @@ def _scrubbed(text: str) -> str:
 def main(arguments: Sequence[str] | None = None) -> int:
     """0 if the results were published."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers.publish", description="Put results into the guide, with plots.")
-    parser.add_argument("found", type=Path, metavar="FOUND.json", help="what `python -m benchmarks.peers --out` has written")
+    parser.add_argument(
+        "found",
+        type=Path,
+        nargs="+",
+        metavar="FOUND.json",
+        help="what `python -m benchmarks.peers --out` has written; several for several measures",
+    )
     parser.add_argument("--docs", type=Path, default=PAGE, help="the page with the markers (default %(default)s)")
     parser.add_argument("--images", type=Path, default=IMAGES, help="the folder of the plots (default %(default)s)")
     asked = parser.parse_args(arguments)

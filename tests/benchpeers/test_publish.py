@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from benchmarks.peers.publish import BEGIN, END, IMAGES, PAGE, main
 
-from tests.benchpeers.made_up import written
+from tests.benchpeers.made_up import result, written
 
 ROOT = Path(__file__).resolve().parents[2]
 HEAD, TAIL = b"# Page\r\n\nwords \xc3\xa9  \n\n## Results\n", b"\n\nafter\r\n"
@@ -91,11 +92,11 @@ def test_the_run_is_described(tmp_path: Path) -> None:
         machine={"cpus": 2, "memory_gib": 24, "python": "3.11.7", "kernel": "6.1"},
         problems=["oban: not measured, /" + "home/me/erlpack.c is missing"],
     )
-    assert lines[1] == (
-        "Made on 2026-11-30 by `python -m benchmarks.peers --out found.json`, 3 rounds. "
-        "The machine: 2 cores, 24 GiB of memory, Python 3.11.7, kernel 6.1, PostgreSQL 16.4, Redis 7.0."
-    )
-    assert lines[3] == ("A fixed loop of CPU work took 10.0 ms (fastest 9.0, slowest 14.0); 25% of the steps began in a noisy moment.")
+    assert lines[1:7:2] == [
+        "Made on 2026-11-30 by `python -m benchmarks.peers --out found.json`, 3 rounds.",
+        "A fixed loop of CPU work took 10.0 ms (fastest 9.0, slowest 14.0); 25% of the steps began in a noisy moment.",
+        "The machine: 2 cores, 24 GiB of memory, Python 3.11.7, kernel 6.1, PostgreSQL 16.4, Redis 7.0.",
+    ]
     assert "- oban: not measured, erlpack.c is missing" in lines
 
 
@@ -124,6 +125,36 @@ def test_pictures_are_shown_from_where_they_lie(tmp_path: Path) -> None:
     shown = {line.rpartition("(")[2].rstrip(")") for line in lines if line.startswith("![")}
     assert shown == {f"img/{path.name}" for path in (tmp_path / "img").iterdir()}
     assert lines.index("![Drain of no-op jobs by one worker](img/drain.svg)") < lines.index("### Figures on PostgreSQL")
+
+
+def test_runs_of_other_measures_are_one_result(tmp_path: Path) -> None:
+    """Each run is described by itself; a contender has the figures of all of them in one line, and targets go by all of them."""
+    kills = {name: {"store": "redis", "rounds": {"lost": [lost]}} for name, lost in (("mulligan-redis", 0.0), ("saq", 7.0))}
+    first = written(tmp_path, command="python -m benchmarks.peers")
+    second = tmp_path / "kills.json"
+    second.write_text(json.dumps(result(command="python -m benchmarks.peers --measure kill", peers=kills)), "utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(f"{BEGIN}\n{END}", "utf-8")
+    assert main([str(first), str(second), "--docs", str(page), "--images", str(tmp_path / "img")]) == 0
+    lines = page.read_text("utf-8").splitlines()
+    assert lines[1] == "Made by `python -m benchmarks.peers`, 3 rounds."
+    assert lines[5] == "Made by `python -m benchmarks.peers --measure kill`, 1 round."
+    assert "| mulligan-redis, lost: at most 0 | 0 | - | reached |" in lines
+    assert "| mulligan-redis, drain/s: at least 1.5x BullMQ (bullmq) | 1.82x | 1.33 to 3x | reached |" in lines
+    assert any(line.startswith("| saq") and "| 7 " in line for line in lines)
+
+
+def test_runs_of_the_same_measure_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Figures of two runs cannot be compared, and one cannot be preferred to the other; the figure is named, and nothing is written."""
+    first = written(tmp_path)
+    second = tmp_path / "again.json"
+    second.write_text(json.dumps(result(peers={"saq": {"store": "redis", "rounds": {"drain_per_s": [1.0], "lost": [0.0]}}})), "utf-8")
+    page, images = tmp_path / "page.md", tmp_path / "img"
+    page.write_text(f"{BEGIN}\nold\n{END}", "utf-8")
+    assert main([str(first), str(second), "--docs", str(page), "--images", str(images)]) == 1
+    told = capsys.readouterr().err
+    assert "drain_per_s: measured in more than one" in told and "lost" not in told
+    assert "old" in page.read_text("utf-8") and not images.exists()
 
 
 @pytest.mark.parametrize("text", ["# Page\n", f"{BEGIN}\n", f"{END}\n{BEGIN}\n", f"{BEGIN}{BEGIN}{END}"])

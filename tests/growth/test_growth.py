@@ -12,7 +12,7 @@ from benchmarks.growth.calls import CALLS
 from benchmarks.growth.kinds import KINDS, RARE, fill
 from benchmarks.growth.measuring import sizes_of
 from benchmarks.growth.page import PAGE, markdown, publish
-from benchmarks.growth.report import as_markdown, as_text, targets
+from benchmarks.growth.report import as_markdown, as_text, joined, targets
 from benchmarks.growth.sites import STORES, Sites
 
 from mulligan.stores import open_store
@@ -114,6 +114,17 @@ def test_tables_show_medians_and_ratios() -> None:
     assert lines[2].split() == ["claim", "2", "3", "1.50x"]
     assert lines[3].split() == ["settle", "2", "10!", "5.00x"]
     assert "| redis | 700 | 710 |" in as_markdown(FOUND)
+
+
+def test_runs_of_other_stores_stand_in_one_table() -> None:
+    """Each store keeps what its run found; the same store twice, or another way of filling, has no place in one table."""
+    other = {**FOUND, "stores": {"sqlite": FOUND["stores"]["redis"]}}
+    text = as_markdown(joined([FOUND, other]))
+    assert "| redis | 700 | 710 |" in text and "| sqlite | 700 | 710 |" in text
+    with pytest.raises(ValueError, match="of one store"):
+        joined([FOUND, FOUND])
+    with pytest.raises(ValueError, match="other sizes or other jobs"):
+        joined([FOUND, {**other, "grow": ["failed"]}])
 
 
 def test_targets_can_be_missed() -> None:
