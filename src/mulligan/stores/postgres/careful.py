@@ -157,7 +157,7 @@ class _Claim:
     def _taken(self, listing: Listing, rows: Sequence[Any], next_due_us: int | None) -> _Taken:
         return _Taken(
             now_us=listing.now_us,
-            rows=completed(self._wish, rows),
+            rows=completed(self._wish, rows, listing.now_us),
             next_due_us=next_due_us,
             grouped=listing.grouped,
             damaged=list(dict.fromkeys(listing.damaged)),

@@ -19,6 +19,7 @@ READY_MAX = 5_000  # due jobs that one claim in the order of creation marks at m
 ID, _QUEUE, _LANE, _PRIORITY, _CREATED = (COLUMNS.index(name) for name in ("id", "queue", "lane", "priority", "created_at_us"))
 # What every claimed job has or lacks is not sent. In the place of a time it cannot have comes its place in the claim.
 _STATUS, _CLAIM_ID, _DUE, _PLACE = (COLUMNS.index(name) for name in ("status", "claim_id", "due_us", "finished_at_us"))
+_UPDATED, _OWNER, _LEASE_END = (COLUMNS.index(name) for name in ("updated_at_us", "lease_owner", "lease_expires_at_us"))
 _SENT = {"status": "NULL", "claim_id": "NULL", "run_at_us": "NULL", "finished_at_us": "claim_place"}
 _NOW, _NEXT_DUE, _BUMPS, _IS_GROUPED = (
     _CREATED,
@@ -29,7 +30,7 @@ _NOW, _NEXT_DUE, _BUMPS, _IS_GROUPED = (
 _AGE_AND_ID = operator.itemgetter(_CREATED, ID)
 SENT_COLUMNS = ", ".join(_SENT.get(name, name) for name in COLUMNS)
 CLAIM = f"""
-SELECT {SENT_COLUMNS}
+SELECT {", ".join(COLUMNS)}
 FROM {{s}}.claim($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)
 """
 
@@ -95,17 +96,20 @@ async def _taken(database: Database, floors: Floors, wish: Wish) -> tuple[list[l
     now_us: int = answer[_NOW]
     taken = _in_order(asks, [list(row) for row in rows if row[ID] is not None])
     floors.learn(now_us, answer[_BUMPS], {} if unusual else _reached(asks, taken))
-    return _filled(wish, taken), now_us, answer[_NEXT_DUE]
+    return _filled(wish, taken, now_us), now_us, answer[_NEXT_DUE]
 
 
-def completed(wish: Wish, rows: Sequence[Any]) -> list[list[Any]]:
+def completed(wish: Wish, rows: Sequence[Any], now_us: int) -> list[list[Any]]:
     """The values of claimed rows (SENT_COLUMNS) in the order of the claim, with those that were not sent."""
-    return _filled(wish, _in_order(wish.asks, [list(row) for row in rows]))
+    return _filled(wish, _in_order(wish.asks, [list(row) for row in rows]), now_us)
 
 
-def _filled(wish: Wish, taken: list[list[Any]]) -> list[list[Any]]:
+def _filled(wish: Wish, taken: list[list[Any]], now_us: int) -> list[list[Any]]:
+    lease_end_us = now_us + wish.lease_us
     for values in taken:
         values[_STATUS], values[_CLAIM_ID], values[_PLACE] = "processing", wish.claim_id, None
+        if values[_OWNER] is None:  # not of an earlier call: what this one wrote
+            values[_UPDATED], values[_OWNER], values[_LEASE_END] = now_us, wish.owner, lease_end_us
     return taken
 
 

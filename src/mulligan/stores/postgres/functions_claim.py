@@ -1,9 +1,10 @@
 """Claiming inside the server: which jobs, in which order, and the write that takes them, in one round trip.
 
-`claim` answers rows of the table of jobs, in any order; claim.py knows the right one. One more row, without an id, has the time of
+`claim` answers rows of the type `claimed`, in any order; claim.py knows the right one. One more row, without an id, has the time of
 the call as created_at_us, the next due time as due_us, and the counter of writes into the past as fence; if one of the queues has jobs
 with groups, it says so by cancel_requested, and nothing else was done: such claims are for functions_careful.py. All that is read and
-written here are jobs without a group.
+written here are jobs without a group. What the claimer knows is not sent: each column costs the server as much as sending it, once
+more for the row that the function keeps until it ends. So the common takes stand in `claim` itself, not in a function that it calls.
 
 The common asks (a lane in the order of run_at, a queue in the order of creation) are counted along their index, the total is shared
 out (`allot`), and each ask locks what it may take; a row that another claimer has locked is passed over. Where only one line has due
@@ -137,40 +138,33 @@ END
 $$
 """
 
-# Takes up to `most` jobs of one ask. Rows are locked in the order of the line, and never waited for.
-_TAKE = """
-CREATE FUNCTION {s}.take(at_us bigint, wanted_queue text, wanted_lane text, wanted_priority integer, is_by_age boolean, floor_us bigint,
-  most bigint, new_claim_id text, new_owner text, lease_us bigint)
-RETURNS SETOF {s}.jobs LANGUAGE plpgsql VOLATILE AS $$
-#variable_conflict use_column
-BEGIN
-  IF is_by_age THEN
-    RETURN QUERY
-    WITH due AS MATERIALIZED (
-      SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND d.ready AND d.queue = wanted_queue
-        AND d.priority = wanted_priority AND (wanted_lane IS NULL OR d.lane = wanted_lane) AND d.run_at_us <= at_us
-      ORDER BY d.created_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED)
-    UPDATE {s}.jobs j SET status = 'processing', due_us = j.run_at_us, run_at_us = NULL, ready = false, fence = j.fence + 1,
-      attempts = j.attempts + 1, claim_id = new_claim_id, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us,
-      updated_at_us = at_us
-    FROM due WHERE j.ctid = due.tid RETURNING j.*;
-  ELSE
-    RETURN QUERY
-    WITH due AS MATERIALIZED (
-      SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND NOT d.ready AND d.job_group IS NULL AND d.queue = wanted_queue
-        AND d.lane = wanted_lane AND d.priority = wanted_priority AND d.run_at_us <= at_us AND d.run_at_us >= floor_us
-      ORDER BY d.run_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED)
-    UPDATE {s}.jobs j SET status = 'processing', due_us = j.run_at_us, run_at_us = NULL, fence = j.fence + 1, attempts = j.attempts + 1,
-      claim_id = new_claim_id, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us, updated_at_us = at_us
-    FROM due WHERE j.ctid = due.tid RETURNING j.*;
-  END IF;
-END
-$$
+# A claimed job as it is sent. The names are those of the columns, in the order of claim.py's COLUMNS. Empty are those of which every
+# claimed job has the same or nothing, and those that the claim itself wrote, unless they are of an earlier call. `finished_at_us` is the
+# place of the job in its claim, where only the server knows that.
+_CLAIMED = """
+CREATE TYPE {s}.claimed AS (id text, queue text, task text, payload text, policy text, max_retries bigint, priority integer, lane text,
+  status text, run_at_us bigint, created_at_us bigint, updated_at_us bigint, finished_at_us bigint, due_first_us bigint, due_us bigint,
+  attempts bigint, failures bigint, crashes bigint, snoozes bigint, releases bigint, generation bigint, timeout_us bigint,
+  max_age_us bigint, fence bigint, claim_id text, settle_id text, lease_owner text, lease_expires_at_us bigint, last_delay_us bigint,
+  last_error text, result_json text, schedule text, tick_us bigint, unique_key text, concurrency_key text, fair_key text, job_group text,
+  tags text, trace text, cancel_requested boolean)
 """
+
+
+def _sent(updated: str, owner: str, lease_end: str) -> str:
+    """The columns of `claimed`, of a row of jobs called j."""
+    return f"""j.id, j.queue, j.task, j.payload, j.policy, j.max_retries, j.priority, j.lane, NULL::text, NULL::bigint,
+      j.created_at_us, {updated}, j.claim_place, j.due_first_us, j.due_us, j.attempts, j.failures, j.crashes, j.snoozes, j.releases,
+      j.generation, j.timeout_us, j.max_age_us, j.fence, NULL::text, j.settle_id, {owner}, {lease_end}, j.last_delay_us, j.last_error,
+      j.result_json, j.schedule, j.tick_us, j.unique_key, j.concurrency_key, j.fair_key, j.job_group, j.tags, j.trace, j.cancel_requested"""
+
+
+_SENT = _sent("NULL::bigint", "NULL::text", "NULL::bigint")
+_SENT_AGAIN = _sent("j.updated_at_us", "j.lease_owner", "j.lease_expires_at_us")
 
 _TAKE_LISTED = """
 CREATE FUNCTION {s}.take_listed(at_us bigint, ids text[], new_claim_id text, new_owner text, lease_us bigint, first_place bigint)
-RETURNS SETOF {s}.jobs LANGUAGE plpgsql VOLATILE AS $$
+RETURNS SETOF {s}.claimed LANGUAGE plpgsql VOLATILE AS $$
 #variable_conflict use_column
 BEGIN
   RETURN QUERY
@@ -182,10 +176,10 @@ BEGIN
       attempts = j.attempts + 1,
     claim_id = new_claim_id, claim_place = first_place + locked.place, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us,
     updated_at_us = at_us
-  FROM locked WHERE j.ctid = locked.tid RETURNING j.*;
+  FROM locked WHERE j.ctid = locked.tid RETURNING <sent>;
 END
 $$
-"""
+""".replace("<sent>", _SENT)
 
 # A repeat waits for the call it repeats, which may still be under way. It would pass over the rows that the other has locked, and answer
 # that there is nothing, while jobs are held in its name.
@@ -201,7 +195,7 @@ _CLAIM = """
 CREATE FUNCTION {s}.claim(given_us bigint, wanted_claim text, new_owner text, queues text[], lanes text[], priorities integer[],
   guaranteed bigint[], by_age boolean[], floors_us bigint[], known_bumps bigint, total bigint, lease_us bigint,
   is_unusual boolean, ready_most bigint, memory_us bigint)
-RETURNS SETOF {s}.jobs LANGUAGE plpgsql VOLATILE
+RETURNS SETOF {s}.claimed LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off
 SET enable_mergejoin = off SET jit = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
@@ -223,7 +217,8 @@ DECLARE
   taken bigint;
   listed text[];
   passed text[] := '{}';
-  answer {s}.jobs;
+  answer {s}.claimed;
+  most bigint;
   i integer;
 BEGIN
   PERFORM {s}.lock_claim(wanted_claim);
@@ -243,7 +238,7 @@ BEGIN
     floors := array_fill(0::bigint, ARRAY[asks]);  -- Somebody has put a job behind them.
   END IF;
   IF EXISTS (SELECT 1 FROM {s}.claims c WHERE c.claim_id = wanted_claim) THEN
-    RETURN QUERY SELECT j.* FROM {s}.jobs j WHERE j.status = 'processing' AND j.claim_id = wanted_claim;
+    RETURN QUERY SELECT <sent again> FROM {s}.jobs j WHERE j.status = 'processing' AND j.claim_id = wanted_claim;
     GET DIAGNOSTICS found_jobs = ROW_COUNT;
   ELSE
     IF true = ANY (by_age) THEN
@@ -302,25 +297,44 @@ BEGIN
         END LOOP;
       END IF;
       takes := {s}.allot(total, guaranteed, available, queues, lanes);
-      FOR i IN 1..asks LOOP
-        CONTINUE WHEN takes[i] <= 0;
-        planned := planned + takes[i];
-        RETURN QUERY SELECT * FROM {s}.take(at_us, queues[i], lanes[i], priorities[i], by_age[i], floors[i], takes[i],
-          wanted_claim, new_owner, lease_us);
-        GET DIAGNOSTICS taken = ROW_COUNT;
-        found_jobs := found_jobs + taken;
-      END LOOP;
-      IF found_jobs < planned AND cardinality(lively) > 1 THEN
-        -- Other claimers were quicker: whatever else is due may fill the rest.
+      FOR turn IN 1..2 LOOP
         FOR i IN 1..asks LOOP
-          EXIT WHEN found_jobs >= total;
-          CONTINUE WHEN queues[i] = ANY (paused);
-          RETURN QUERY SELECT * FROM {s}.take(at_us, queues[i], lanes[i], priorities[i], by_age[i], floors[i], total - found_jobs,
-            wanted_claim, new_owner, lease_us);
+          IF turn = 1 THEN
+            most := takes[i];
+            planned := planned + most;
+          ELSE
+            most := CASE WHEN queues[i] = ANY (paused) THEN 0 ELSE total - found_jobs END;
+          END IF;
+          CONTINUE WHEN most <= 0;
+          -- Rows are locked in the order of the line, and never waited for.
+          IF by_age[i] THEN
+            RETURN QUERY
+            WITH due AS MATERIALIZED (
+              SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND d.ready AND d.queue = queues[i]
+                AND d.priority = priorities[i] AND (lanes[i] IS NULL OR d.lane = lanes[i]) AND d.run_at_us <= at_us
+              ORDER BY d.created_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED)
+            UPDATE {s}.jobs j SET status = 'processing', due_us = j.run_at_us, run_at_us = NULL, ready = false, fence = j.fence + 1,
+              attempts = j.attempts + 1, claim_id = wanted_claim, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us,
+              updated_at_us = at_us
+            FROM due WHERE j.ctid = due.tid RETURNING <sent>;
+          ELSE
+            RETURN QUERY
+            WITH due AS MATERIALIZED (
+              SELECT d.ctid AS tid FROM {s}.jobs d WHERE d.status = 'pending' AND NOT d.ready AND d.job_group IS NULL
+                AND d.queue = queues[i] AND d.lane = lanes[i] AND d.priority = priorities[i] AND d.run_at_us <= at_us
+                AND d.run_at_us >= floors[i]
+              ORDER BY d.run_at_us, d.id LIMIT most FOR UPDATE SKIP LOCKED)
+            UPDATE {s}.jobs j SET status = 'processing', due_us = j.run_at_us, run_at_us = NULL, fence = j.fence + 1,
+              attempts = j.attempts + 1, claim_id = wanted_claim, lease_owner = new_owner, lease_expires_at_us = at_us + lease_us,
+              updated_at_us = at_us
+            FROM due WHERE j.ctid = due.tid RETURNING <sent>;
+          END IF;
           GET DIAGNOSTICS taken = ROW_COUNT;
           found_jobs := found_jobs + taken;
         END LOOP;
-      END IF;
+        -- Where other claimers were quicker, whatever else is due may fill the rest.
+        EXIT WHEN found_jobs >= planned OR cardinality(lively) <= 1;
+      END LOOP;
     END IF;
     IF found_jobs > 0 THEN
       INSERT INTO {s}.claims (claim_id, at_us) VALUES (wanted_claim, at_us);
@@ -336,7 +350,7 @@ BEGIN
   RETURN NEXT answer;
 END
 $$
-"""
+""".replace("<sent>", _SENT).replace("<sent again>", _SENT_AGAIN)
 
 _UNMARK = """
 CREATE FUNCTION {s}.unmark(queues text[], priorities integer[], by_age boolean[], most bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
@@ -371,4 +385,4 @@ CREATE FUNCTION {s}.forget_claims(before_us bigint) RETURNS void LANGUAGE sql VO
 $$
 """
 
-CLAIM_FUNCTIONS: tuple[str, ...] = (ALLOT, _MARK, _LIST, _NEXT_DUE, _TAKE, _TAKE_LISTED, _UNMARK, _FORGET, _LOCK, _CLAIM)
+CLAIM_FUNCTIONS: tuple[str, ...] = (_CLAIMED, ALLOT, _MARK, _LIST, _NEXT_DUE, _TAKE_LISTED, _UNMARK, _FORGET, _LOCK, _CLAIM)
