@@ -142,5 +142,7 @@ async def test_damaged_history_and_events_are_passed_over(store: PostgresStore, 
     raw.run("UPDATE {s}.history SET record = '{{' WHERE seq = %s", (second,))
     assert [record.outcome for record in (await get(store, job.id)).history] == ["failure", "undecodable", "failure"]
     before = await all_events(store)
-    raw.run("UPDATE {s}.events SET body = '{{' WHERE seq = %s", (before[1].seq,))
+    raw.run("""UPDATE {s}.events SET bodies = replace(bodies, '"RETRY_SCHEDULED"', '1') WHERE seq = %s""", (before[1].seq,))
     assert await all_events(store) == [before[0], *before[2:]]
+    raw.run("UPDATE {s}.events SET bodies = '{{' WHERE seq = %s", (before[3].seq,))  # of all events of one write
+    assert await all_events(store) == [before[0], *before[4:]]

@@ -17,6 +17,7 @@ from mulligan.core.change import Change, Verdict, all_equal, are_successes, held
 from mulligan.core.events import EVENT_LOG_MAX, stored_forms_of
 from mulligan.core.job import HISTORY_MAX
 from mulligan.stores.postgres.database import Database
+from mulligan.stores.postgres.entries import entries_of
 from mulligan.stores.postgres.rows import to_json
 from mulligan.stores.postgres.writes import SETTLE, Write, params_of
 
@@ -86,15 +87,14 @@ def _params_whole(now_us: int | None, changes: Sequence[Change], fences: Sequenc
     """The parameters of SETTLE_WHOLE. The texts leave open what only the store's time tells, as the function says."""
     pairs = list(zip(changes, fences, strict=True))
     recorded = [(change, fence, change.record) for change, fence in pairs if change.record is not None]
-    told = [(event, change) for change in changes for event in stored_forms_of(change, _planned(change))]
+    told = [event for change in changes for event in stored_forms_of(change, _planned(change))]
     return [
         *params_of(now_us, _writes_of(changes, fences)),
         [change.job_id for change, _, _ in recorded],
         [to_json(record) for _, _, record in recorded],
         sorted(change.job_id for change, fence, _ in recorded if fence + change.generation > HISTORY_MAX),
         HISTORY_MAX,
-        [to_json(event) for event, _ in told],
-        [change.delay_us if change.status == "pending" else None for _, change in told],
+        *entries_of(told),
         EVENT_LOG_MAX,
     ]
 

@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
+from mulligan.core.clock import SECOND_US
 from mulligan.core.events import EVENT_LOG_MAX, Event
 from mulligan.stores.postgres.database import Database
-from mulligan.stores.postgres.leases import ADD_EVENTS
-from mulligan.stores.postgres.rows import to_json
+from mulligan.stores.postgres.entries import ADD_EVENTS, entries_of
 
-_READ = "SELECT seq, body FROM {s}.events WHERE seq > $1 ORDER BY seq LIMIT $2"
+# Entries from the place after which to read (`after`), which may lie within the first of them, or before all there are.
+_READ = """
+SELECT e.seq, e.many, e.at_us, e.bodies, a.after FROM (SELECT greatest($1::bigint,
+    (SELECT n.seq FROM {s}.events n ORDER BY n.seq DESC LIMIT 1) - $3::bigint,
+    (SELECT o.seq - o.many FROM {s}.events o ORDER BY o.seq LIMIT 1)) AS after OFFSET 0) AS a, {s}.events e
+WHERE e.seq > a.after AND e.seq - e.many < a.after + $2::bigint ORDER BY e.seq LIMIT $2
+"""
 
+_entry_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _event_decoder = msgspec.json.Decoder(Event)
 
 
 async def record_events(database: Database, events: Sequence[Event]) -> None:
     """Writes events at the end of the log, and forgets the oldest beyond its bound."""
     if events:
-        await database.rows(ADD_EVENTS, [to_json(event) for event in events], EVENT_LOG_MAX)
+        await database.rows(ADD_EVENTS, *entries_of(events))
 
 
 async def read_events(database: Database, after_seq: int, limit: int) -> list[Event]:
     """The events after a place in the log, oldest first. One that cannot be decoded is passed over."""
-    events = []
-    for seq, body in await database.rows(_READ, after_seq, max(0, limit)):
-        try:
-            events.append(msgspec.structs.replace(_event_decoder.decode(body), seq=seq))
-        except msgspec.DecodeError:
-            continue
+    events: list[Event] = []
+    for last, many, at_us, bodies, after in await database.rows(_READ, after_seq, max(0, limit), EVENT_LOG_MAX):
+        with suppress(msgspec.DecodeError):
+            for seq, body in enumerate(_entry_decoder.decode(bodies), last - many + 1):
+                if seq > after and len(events) < limit:
+                    with suppress(msgspec.DecodeError):
+                        events.append(_completed(_event_decoder.decode(body), seq, at_us))
     return events
+
+
+def _completed(event: Event, seq: int, at_us: int) -> Event:
+    """An event with its place, and with the times that were not known when it was made."""
+    if event.at_us or not at_us:
+        return msgspec.structs.replace(event, seq=seq)
+    detail = event.detail
+    if event.kind == "RETRY_SCHEDULED":
+        detail = {**detail, "run_at_us": at_us + round(detail["delay_s"] * SECOND_US)}
+    return msgspec.structs.replace(event, seq=seq, at_us=at_us, detail=detail)

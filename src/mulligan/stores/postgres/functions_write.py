@@ -15,19 +15,22 @@ $$
 """
 
 # The last step of a transaction: whoever has the lock commits before the next one gets a number, so numbers become visible in order.
+# Entries wholly beyond the bound are removed; what is too much of the oldest one is not read.
 _ADD_EVENTS = """
-CREATE FUNCTION {s}.add_events(bodies text[], keep bigint) RETURNS void LANGUAGE plpgsql VOLATILE
+CREATE FUNCTION {s}.add_events(new_at_us bigint, entries text[], counts bigint[], keep bigint) RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
   newest bigint;
 BEGIN
-  IF coalesce(cardinality(bodies), 0) = 0 THEN
+  IF coalesce(cardinality(entries), 0) = 0 THEN
     RETURN;
   END IF;
   PERFORM pg_advisory_xact_lock(hashtextextended('mulligan events {s}', 0));
-  INSERT INTO {s}.events (body) SELECT b.body FROM unnest(bodies) WITH ORDINALITY AS b(body, place) ORDER BY b.place;
-  SELECT e.seq INTO newest FROM {s}.events e ORDER BY e.seq DESC LIMIT 1;
-  DELETE FROM {s}.events e WHERE e.seq <= newest - keep;
+  newest := coalesce((SELECT e.seq FROM {s}.events e ORDER BY e.seq DESC LIMIT 1), 0);
+  INSERT INTO {s}.events (seq, many, at_us, bodies)
+  SELECT newest + sum(n.many) OVER (ORDER BY n.place), n.many, new_at_us, n.bodies
+  FROM unnest(entries, counts) WITH ORDINALITY AS n(bodies, many, place);
+  DELETE FROM {s}.events e WHERE e.seq <= newest + (SELECT sum(n.many) FROM unnest(counts) AS n(many)) - keep;
 END
 $$
 """
@@ -229,8 +232,9 @@ $$
 """
 
 # A batch with what it leaves behind, all of it or nothing (`written` -1). What cannot be known before its time is left open in the texts
-# by whoever made them: a record's end, the time of an event, and that of the retry it tells of. No value of theirs can look like that,
-# since a quote inside a text of JSON has a backslash before it. The error is caught here, so that no log of the server is full of it.
+# by whoever made them: a record's end, which is put in here, and the times of events, which their readers know (entries.py). No value of
+# a record can look like that, since a quote inside a text of JSON has a backslash before it. The error is caught here, so that no log of
+# the server is full of it.
 # As for successes, the time is that of the call: a row that another call holds for a moment is written that moment later. Where it was a
 # long moment, retries may have come to lie behind the floors of claims (floors.py).
 _SETTLE_WHOLE = """
@@ -238,7 +242,7 @@ CREATE FUNCTION {s}.settle_whole(
   given_us bigint, ids text[], fences bigint[], kinds integer[], errors text[], results text[], settle_ids text[],
   delays_us bigint[], last_delays_us bigint[], befores text[], afters text[], new_lanes text[], new_attempts bigint[],
   new_failures bigint[], new_crashes bigint[], new_snoozes bigint[], new_releases bigint[], generations bigint[],
-  recorded text[], records text[], long_lived text[], keep_records bigint, bodies text[], retry_delays_us bigint[], keep_events bigint,
+  recorded text[], records text[], long_lived text[], keep_records bigint, entries text[], counts bigint[], keep_events bigint,
   OUT at_us bigint, OUT written bigint) LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -248,14 +252,10 @@ BEGIN
     RAISE EXCEPTION 'not all of these jobs are held' USING ERRCODE = 'MQ001';
   END IF;
   PERFORM {s}.record(
-    recorded,
+    at_us, recorded,
     ARRAY(SELECT replace(r.record, '"ended_at_us":null', '"ended_at_us":' || at_us)
       FROM unnest(records) WITH ORDINALITY AS r(record, place) ORDER BY r.place),
-    long_lived, keep_records,
-    ARRAY(SELECT replace(replace(b.body, '"at_us":0,', '"at_us":' || at_us || ','),
-        '"run_at_us":null', '"run_at_us":' || coalesce((at_us + b.delay_us)::text, 'null'))
-      FROM unnest(bodies, retry_delays_us) WITH ORDINALITY AS b(body, delay_us, place) ORDER BY b.place),
-    keep_events);
+    long_lived, keep_records, entries, counts, keep_events);
   IF given_us IS NULL AND 'pending' = ANY (afters) AND {s}.now_us(NULL) - at_us > 500000 THEN  -- half the age of a floor
     PERFORM {s}.note_past();
   END IF;
@@ -299,7 +299,8 @@ $$
 
 # What a settled batch leaves behind besides the rows: records of the histories, of which the newest are kept, and events.
 _RECORD = """
-CREATE FUNCTION {s}.record(job_ids text[], records text[], long_lived text[], keep_records bigint, bodies text[], keep_events bigint)
+CREATE FUNCTION {s}.record(at_us bigint, job_ids text[], records text[], long_lived text[], keep_records bigint, entries text[],
+  counts bigint[], keep_events bigint)
 RETURNS void LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -311,7 +312,7 @@ BEGIN
     DELETE FROM {s}.history h WHERE h.job_id = long_id
       AND h.seq <= (SELECT k.seq FROM {s}.history k WHERE k.job_id = long_id ORDER BY k.seq DESC LIMIT 1 OFFSET keep_records);
   END LOOP;
-  PERFORM {s}.add_events(bodies, keep_events);
+  PERFORM {s}.add_events(at_us, entries, counts, keep_events);
 END
 $$
 """

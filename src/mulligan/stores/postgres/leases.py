@@ -10,11 +10,12 @@ import msgspec
 from mulligan.core.change import Grip
 from mulligan.core.clock import SECOND_US
 from mulligan.core.contract import CancelAnswer, Renewal, WorkerInfo
-from mulligan.core.events import EVENT_LOG_MAX, Event
+from mulligan.core.events import Event
 from mulligan.core.job import Job
 from mulligan.core.limits import Scope, scopes_of
 from mulligan.stores.postgres.careful import slots_lock
 from mulligan.stores.postgres.database import Database, Transaction
+from mulligan.stores.postgres.entries import ADD_EVENTS, entries_of
 from mulligan.stores.postgres.rows import COLUMNS, decode, salvage, to_json
 
 WORKER_MEMORY_US = 3_600 * SECOND_US  # how long a silent worker is listed
@@ -40,7 +41,6 @@ WITH cancelled AS (
 INSERT INTO {s}.tallies (queue, status, jobs) SELECT queue, 'cancelled', count(*) FROM cancelled GROUP BY queue
 """
 _ASK_TO_STOP = "UPDATE {s}.jobs SET cancel_requested = true WHERE id = ANY ($1::text[])"
-ADD_EVENTS = "SELECT {s}.add_events($1, $2)"
 
 _worker_decoder = msgspec.json.Decoder(WorkerInfo)
 
@@ -128,7 +128,7 @@ async def request_cancel(database: Database, ids: Sequence[str]) -> list[CancelA
             by_id = {row[0]: row for row in pending}
             await transaction.rows(_CANCEL, list(by_id), at_us)
             events = [_cancelled(by_id[job_id], at_us) for job_id in dict.fromkeys(ids) if job_id in by_id]
-            await transaction.rows(ADD_EVENTS, [to_json(event) for event in events], EVENT_LOG_MAX)
+            await transaction.rows(ADD_EVENTS, *entries_of(events))
         statuses = {row[0]: row[1] for row in found}
         return [_ANSWERS.get(statuses[job_id], "finished") if job_id in statuses else "missing" for job_id in ids]
 

@@ -16,6 +16,7 @@ from mulligan.core.events import EVENT_LOG_MAX, Event
 from mulligan.core.groups import is_group
 from mulligan.core.job import HISTORY_MAX, LANES, ErrorInfo, HistoryRecord, Job
 from mulligan.stores.postgres.database import Database, Transaction
+from mulligan.stores.postgres.entries import entries_of
 
 UNDECODABLE = "Undecodable"
 
@@ -122,7 +123,7 @@ WITH bad AS (
 )
 INSERT INTO {s}.tallies (queue, status, jobs) SELECT queue, 'failed', 1 FROM bad RETURNING 1
 """
-RECORD = "SELECT {s}.record($1, $2, $3, $4, $5, $6)"
+RECORD = f"SELECT {{s}}.record(0, $1, $2, $3, {HISTORY_MAX}, $4, $5, {EVENT_LOG_MAX})"
 
 
 async def salvage(database: Database, rows: Sequence[Any], now_us: int) -> list[Job]:
@@ -161,6 +162,6 @@ async def _quarantine(database: Database, bad: Bad, now_us: int) -> None:
 
     async def write(transaction: Transaction) -> None:
         if await transaction.rows(_QUARANTINE, job.id, now_us, to_json(error)):
-            await transaction.rows(RECORD, [job.id], [to_json(record)], [], HISTORY_MAX, [to_json(event)], EVENT_LOG_MAX)
+            await transaction.rows(RECORD, [job.id], [to_json(record)], [], *entries_of([event]))
 
     await database.within(write)

@@ -91,10 +91,14 @@ CREATE TABLE {s}.history (
   PRIMARY KEY (job_id, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)
 """
+# The events of a write stand together (entries.py): `many` of them, of which the last has the place `seq`. They are not compressed: that
+# would cost more than writing them does.
 _EVENTS = """
 CREATE TABLE {s}.events (
-  seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-  body text COLLATE "C" NOT NULL
+  seq bigint NOT NULL PRIMARY KEY,
+  many bigint NOT NULL,
+  at_us bigint NOT NULL,
+  bodies text COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)
 """
 _QUEUES = """
@@ -193,6 +197,7 @@ _TABLES = Migration(
         "CREATE INDEX jobs_schedule ON {s}.jobs (schedule, id) WHERE schedule IS NOT NULL",
         _HISTORY,
         _EVENTS,
+        "ALTER TABLE {s}.events ALTER COLUMN bodies SET STORAGE EXTERNAL",
         _QUEUES,
         _SCHEDULES,
         _WORKERS,

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 
 from mulligan.core.contract import QueueState
-from mulligan.core.events import EVENT_LOG_MAX, Event
+from mulligan.core.events import Event
 from mulligan.core.job import NewJob
 from mulligan.core.schedule import Schedule, Tick, merged_schedule
 from mulligan.stores.postgres.database import Database, Transaction
+from mulligan.stores.postgres.entries import ADD_EVENTS, entries_of
 from mulligan.stores.postgres.insert import insert_within
-from mulligan.stores.postgres.leases import ADD_EVENTS
 from mulligan.stores.postgres.rows import to_json
 
 _NOW = "SELECT {s}.now_us($1)"
@@ -59,7 +59,7 @@ async def set_queue(database: Database, queue: str, paused: bool, reason: str, b
         if changed:
             detail = {"reason": reason, "by": by}
             event = Event(kind="QUEUE_PAUSED" if paused else "QUEUE_RESUMED", at_us=now_us, queue=queue, detail=detail)
-            await transaction.rows(ADD_EVENTS, [to_json(event)], EVENT_LOG_MAX)
+            await transaction.rows(ADD_EVENTS, *entries_of([event]))
         return QueueState(queue=queue, paused=paused, reason=reason, by=by, updated_at_us=now_us), changed and not paused
 
     return await database.within(work)

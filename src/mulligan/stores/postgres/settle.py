@@ -14,10 +14,11 @@ import asyncpg
 import msgspec
 
 from mulligan.core.change import Change, Dead, Lapsed, Verdict
-from mulligan.core.events import EVENT_LOG_MAX, Event, StoredForm, stored_forms_of
+from mulligan.core.events import Event, StoredForm, stored_forms_of
 from mulligan.core.job import HISTORY_MAX, LIVE, Status
 from mulligan.stores.postgres.at_once import settle_at_once
 from mulligan.stores.postgres.database import Database, Transaction
+from mulligan.stores.postgres.entries import entries_of
 from mulligan.stores.postgres.rows import RECORD, to_json
 from mulligan.stores.postgres.writes import SETTLE, Write, params_of
 
@@ -97,9 +98,7 @@ class _Batch:
                 [job_id for job_id, _ in self._records],
                 [record for _, record in self._records],
                 sorted(self._long_lived),
-                HISTORY_MAX,
-                [to_json(event) for event in self._events],
-                EVENT_LOG_MAX,
+                *entries_of(self._events),
             )
         if now_us is None and loop.time() - began_s > LATE_S and any(verdict.status == "pending" for verdict in verdicts):
             await self._transaction.rows(_NOTE_PAST)

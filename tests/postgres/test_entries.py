@@ -1,0 +1,43 @@
+"""The events of a write stand together in the log, and are read as if each stood for itself."""
+
+from __future__ import annotations
+
+from mulligan.core.events import EVENT_LOG_MAX, Event
+from mulligan.stores.postgres import PostgresStore
+from mulligan.stores.postgres.entries import ENTRY_MAX
+from tests.builders import all_events, claim, new_job, retry
+from tests.postgres.conftest import Raw
+
+
+async def test_pages_begin_and_end_within_entries(store: PostgresStore, raw: Raw) -> None:
+    """Whatever the size of a page, a reader that goes on from the last event it saw gets each of them once, in order."""
+    many = 2 * ENTRY_MAX + 50
+    await store.record_events([Event(kind="QUEUE_PAUSED", at_us=1, queue=str(number)) for number in range(many)])
+    await store.record_events([Event(kind="QUEUE_RESUMED", at_us=2, queue="last")])
+    assert raw.rows("SELECT count(*) FROM {s}.events") == [(4,)]
+    for page in (1, 7, ENTRY_MAX, 1_000):
+        found: list[Event] = []
+        while events := await store.read_events(found[-1].seq if found else 0, page):
+            assert len(events) <= page
+            found += events
+        assert [event.queue for event in found] == [*(str(number) for number in range(many)), "last"]
+        assert [event.seq for event in found] == list(range(1, many + 2))
+
+
+async def test_what_is_beyond_the_bound_is_not_read(store: PostgresStore) -> None:
+    """The oldest entry may hold more than the log keeps; its reader begins at the bound."""
+    await store.record_events([Event(kind="QUEUE_PAUSED", at_us=1, queue=str(number)) for number in range(EVENT_LOG_MAX + 30)])
+    first, *_ = await store.read_events(0, 10)
+    assert (first.seq, first.queue) == (31, "30")
+
+
+async def test_times_are_those_of_the_write(store: PostgresStore) -> None:
+    """Events of failures that are tried again leave the times open; they are read with the time of their change, and of the retry."""
+    await store.insert([new_job() for _ in range(ENTRY_MAX)])
+    held = (await claim(store)).jobs
+    verdicts = await store.settle([retry(job, delay_s=number) for number, job in enumerate(held)])
+    told = await all_events(store)
+    assert [event.kind for event in told] == ["FAILED", "RETRY_SCHEDULED"] * len(held)
+    assert {event.at_us for event in told} == {verdict.at_us for verdict in verdicts}
+    runs_at = {event.job_id: event.detail["run_at_us"] for event in told if event.kind == "RETRY_SCHEDULED"}
+    assert runs_at == {verdict.job_id: verdict.run_at_us for verdict in verdicts}
