@@ -87,7 +87,9 @@ async def test_events_become_visible_in_their_order(real: PostgresStore, server_
     slow = await asyncpg.connect(server_url)
     transaction = slow.transaction()
     await transaction.start()
-    await slow.execute(f'SELECT "{schema}".add_events(0, ARRAY[$$[{{"kind":"QUEUE_PAUSED","at_us":1,"queue":"slow"}}]$$], ARRAY[1], 10000)')
+    await slow.execute(
+        f'SELECT "{schema}".add_events(NULL, ARRAY[$$[{{"kind":"QUEUE_PAUSED","at_us":1,"queue":"slow"}}]$$], ARRAY[1], 10000)'
+    )
     writing = asyncio.create_task(real.set_queue("quick", paused=True))
     done_early, _ = await asyncio.wait([writing], timeout=0.3)
     assert not done_early

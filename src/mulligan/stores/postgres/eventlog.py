@@ -42,9 +42,9 @@ async def read_events(database: Database, after_seq: int, limit: int) -> list[Ev
     return events
 
 
-def _completed(event: Event, seq: int, at_us: int) -> Event:
+def _completed(event: Event, seq: int, at_us: int | None) -> Event:
     """An event with its place, and with the times that were not known when it was made."""
-    if event.at_us or not at_us:
+    if at_us is None:
         return msgspec.structs.replace(event, seq=seq)
     detail = event.detail
     if event.kind == "RETRY_SCHEDULED":

@@ -23,7 +23,7 @@ SELECT {", ".join(f"j.{name}" for name in COLUMNS)} FROM unnest($1::text[]) WITH
   LATERAL (SELECT * FROM {{s}}.jobs k WHERE k.id = v.wanted OFFSET 0) AS j ORDER BY v.place
 """
 _HISTORY = """
-SELECT h.job_id, h.record FROM unnest($1::text[]) AS v(wanted),
+SELECT h.job_id, h.record, h.ended_at_us FROM unnest($1::text[]) AS v(wanted),
   LATERAL (SELECT * FROM {s}.history r WHERE r.job_id = v.wanted ORDER BY r.seq OFFSET 0) AS h ORDER BY h.job_id, h.seq
 """
 _CONDITIONS = {
@@ -79,17 +79,18 @@ async def get(database: Database, ids: Sequence[str]) -> list[Job | None]:
     rows, records, at_us = await database.reading(work)
     jobs = {job.id: job for job in decode_shown(rows, at_us)}
     histories: dict[str, list[HistoryRecord]] = {}
-    for job_id, record in records:
-        histories.setdefault(job_id, []).append(_record_of(record))
+    for job_id, record, ended_at_us in records:
+        histories.setdefault(job_id, []).append(_record_of(record, ended_at_us))
     for job_id, history in histories.items():
         if job_id in jobs:
             jobs[job_id] = msgspec.structs.replace(jobs[job_id], history=tuple(history))
     return [jobs.get(job_id) for job_id in ids]
 
 
-def _record_of(text: str) -> HistoryRecord:
+def _record_of(text: str, ended_at_us: int | None) -> HistoryRecord:
     try:
-        return _record_decoder.decode(text)
+        record = _record_decoder.decode(text)
+        return record if ended_at_us is None else msgspec.structs.replace(record, ended_at_us=ended_at_us)
     except msgspec.DecodeError as problem:
         return HistoryRecord(generation=0, fence=0, attempt=0, outcome="undecodable", why=f"the stored record cannot be decoded: {problem}")
 

@@ -232,9 +232,8 @@ $$
 """
 
 # A batch with what it leaves behind, all of it or nothing (`written` -1). What cannot be known before its time is left open in the texts
-# by whoever made them: a record's end, which is put in here, and the times of events, which their readers know (entries.py). No value of
-# a record can look like that, since a quote inside a text of JSON has a backslash before it. The error is caught here, so that no log of
-# the server is full of it.
+# by whoever made them: the times of events (entries.py) and the end of a record. It is written beside them, and put in by their readers.
+# The error is caught here, so that no log of the server is full of it.
 # As for successes, the time is that of the call: a row that another call holds for a moment is written that moment later. Where it was a
 # long moment, retries may have come to lie behind the floors of claims (floors.py).
 _SETTLE_WHOLE = """
@@ -251,11 +250,7 @@ BEGIN
   IF written <> cardinality(ids) THEN
     RAISE EXCEPTION 'not all of these jobs are held' USING ERRCODE = 'MQ001';
   END IF;
-  PERFORM {s}.record(
-    at_us, recorded,
-    ARRAY(SELECT replace(r.record, '"ended_at_us":null', '"ended_at_us":' || at_us)
-      FROM unnest(records) WITH ORDINALITY AS r(record, place) ORDER BY r.place),
-    long_lived, keep_records, entries, counts, keep_events);
+  PERFORM {s}.record(at_us, recorded, records, long_lived, keep_records, entries, counts, keep_events);
   IF given_us IS NULL AND 'pending' = ANY (afters) AND {s}.now_us(NULL) - at_us > 500000 THEN  -- half the age of a floor
     PERFORM {s}.note_past();
   END IF;
@@ -306,8 +301,8 @@ SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmap
 DECLARE
   long_id text;
 BEGIN
-  INSERT INTO {s}.history (job_id, record)
-  SELECT r.job_id, r.record FROM unnest(job_ids, records) WITH ORDINALITY AS r(job_id, record, place) ORDER BY r.place;
+  INSERT INTO {s}.history (job_id, ended_at_us, record)
+  SELECT r.job_id, at_us, r.record FROM unnest(job_ids, records) WITH ORDINALITY AS r(job_id, record, place) ORDER BY r.place;
   FOREACH long_id IN ARRAY long_lived LOOP
     DELETE FROM {s}.history h WHERE h.job_id = long_id
       AND h.seq <= (SELECT k.seq FROM {s}.history k WHERE k.job_id = long_id ORDER BY k.seq DESC LIMIT 1 OFFSET keep_records);

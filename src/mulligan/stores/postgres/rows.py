@@ -123,7 +123,7 @@ WITH bad AS (
 )
 INSERT INTO {s}.tallies (queue, status, jobs) SELECT queue, 'failed', 1 FROM bad RETURNING 1
 """
-RECORD = f"SELECT {{s}}.record(0, $1, $2, $3, {HISTORY_MAX}, $4, $5, {EVENT_LOG_MAX})"
+RECORD = f"SELECT {{s}}.record(NULL, $1, $2, $3, {HISTORY_MAX}, $4, $5, {EVENT_LOG_MAX})"
 
 
 async def salvage(database: Database, rows: Sequence[Any], now_us: int) -> list[Job]:

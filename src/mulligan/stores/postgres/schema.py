@@ -82,11 +82,12 @@ CREATE TABLE {s}.jobs (
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.01, autovacuum_vacuum_threshold = 1000,
   autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)
 """
-# Small tables with a high turnover.
+# Small tables with a high turnover. A record that was made before the store knew the time has its end beside it.
 _HISTORY = """
 CREATE TABLE {s}.history (
   job_id text COLLATE "C" NOT NULL,
   seq bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+  ended_at_us bigint,
   record text COLLATE "C" NOT NULL,
   PRIMARY KEY (job_id, seq)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0)
@@ -97,7 +98,7 @@ _EVENTS = """
 CREATE TABLE {s}.events (
   seq bigint NOT NULL PRIMARY KEY,
   many bigint NOT NULL,
-  at_us bigint NOT NULL,
+  at_us bigint,
   bodies text COLLATE "C" NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 0)
 """
