@@ -47,6 +47,6 @@ def _completed(event: Event, seq: int, at_us: int | None) -> Event:
     if at_us is None:
         return msgspec.structs.replace(event, seq=seq)
     detail = event.detail
-    if event.kind == "RETRY_SCHEDULED":
-        detail = {**detail, "run_at_us": at_us + round(detail["delay_s"] * SECOND_US)}
+    if event.kind == "RETRY_SCHEDULED" and isinstance(delay_s := detail.get("delay_s"), float | int):
+        detail = {**detail, "run_at_us": at_us + round(delay_s * SECOND_US)}
     return msgspec.structs.replace(event, seq=seq, at_us=at_us, detail=detail)
