@@ -21,7 +21,7 @@ COUNTS = blob(run_of((0, 0, 0, 0, 1)))
 def state_due_at(due: object) -> bytes:
     """The state of a job that waits in queue q, with this as its due time."""
     claimed = ("pending", 0, 0, 1, 1, *(None,) * 6)
-    return run_of((*claimed, "fresh", 1, COUNTS, None, None, False, "q", 0, 1, 1, due, None, False, None, None))
+    return run_of((*claimed, "fresh", 1, COUNTS, None, None, False, due, "q", 0, 1, 1, None, False, None, None, None))
 
 
 # What somebody may have done to the keys of a job, and what the reason must name.
@@ -146,7 +146,10 @@ async def test_damaged_records_and_events_are_passed_over(store: RedisStore) -> 
     await store.insert([job := new_job()])
     for _ in range(3):
         await store.settle([retry((await claim(store)).jobs[0])])
-    await command(store, "LSET", f"{{}}history:{job.id}", 1, b"\xc1")
-    await command(store, "LSET", "{}events", 1, b"\xc1")
+    await command(store, "LSET", f"{{}}history:{job.id}", 4, b"\xc1")
+    entries = await command(store, "XRANGE", "{}events", "-", "+")
+    await command(store, "DEL", "{}events")
+    for place, (name, entry) in enumerate(entries):
+        await command(store, "XADD", "{}events", name, "at", entry[b"at"], "events", entry[b"events"] if place != 1 else b"\xc1")
     assert [record.outcome for record in (await get(store, job.id)).history] == ["failure", "undecodable", "failure"]
-    assert [event.seq for event in await all_events(store)] == [1, 3, 4, 5, 6]
+    assert [event.seq for event in await all_events(store)] == [1, 2, 5, 6]

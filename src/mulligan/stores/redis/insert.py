@@ -11,7 +11,7 @@ from mulligan.core.contract import Inserted
 from mulligan.core.errors import StoreRejected
 from mulligan.core.job import HISTORY_MAX, Job, NewJob
 from mulligan.core.receipt import Receipt
-from mulligan.stores.redis.layout import blob, body_of, encode, extra_blob, run_of, state_of
+from mulligan.stores.redis.layout import blob, body_of, encode, extra_blob, record_blobs, run_of, state_of
 from mulligan.stores.redis.newjobs import argument, new_rows
 from mulligan.stores.redis.receipts import receipt_run
 from mulligan.stores.redis.server import Server
@@ -72,7 +72,9 @@ async def restore(server: Server, jobs: Sequence[Job], receipts: Mapping[str, Se
 
 def _whole_row(job: Job, receipts: Sequence[Receipt]) -> tuple[Any, ...]:
     """A job as lua/restore.lua takes it."""
-    history = [blob(run_of((record.ended_at_us or 0, msgspec.json.encode(record).decode()))) for record in job.history[-HISTORY_MAX:]]
+    history = [
+        value for record in job.history[-HISTORY_MAX:] for value in (blob(run_of((record.ended_at_us or 0,))), *record_blobs(record))
+    ]
     kept = [value for receipt in receipts for value in (receipt.name, blob(receipt_run(receipt)))]
     return (job.id, blob(state_of(job)), blob(body_of(job)), extra_blob(job.last_error, job.result_json), history, kept)
 

@@ -1,9 +1,10 @@
 """How a job lies in Redis, and back.
 
 A job is up to five keys. `body` never changes: three runs of values (what comes first in a Job, its limits, what comes last). `state` is
-what claims and settlements rewrite; `extra` holds the last error and the result, and exists only where there is one; `history` is a list,
-`receipts` a hash (lua/receipt.lua). All are MessagePack without an outer array, so that the scripts make a Job's array by putting the
-runs one behind the other.
+what claims and settlements rewrite; `history` is a list with three entries for each record (when it ended, its error, the rest of it);
+`extra` holds the last error and the result, where there is one and it is not the error of the newest record; `receipts` is a hash
+(lua/receipt.lua). All are MessagePack without an outer array, so that the scripts make a Job's array by putting the runs one behind the
+other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from mulligan.core.job import HistoryRecord, Job
+from mulligan.core.job import ErrorInfo, HistoryRecord, Job
 
 encode = msgspec.msgpack.Encoder().encode
 NOTHING = b"\xc0\xc0"  # no error, no result
@@ -45,21 +46,41 @@ class State(msgspec.Struct, array_like=True, frozen=True):
     counts: msgspec.Raw
     settle_id: str | None
     last_delay_us: int | None
-    has_extra: bool
+    extra: int  # where its last error and its result are, as below
+    due_us: int
     queue: str
     priority: int
     created_at_us: int
     due_first_us: int
-    due_us: int
     unique_key: str | None
     cancel_requested: bool
     group: str | None
     concurrency_key: str | None
+    salt: int | None  # says nothing: it only makes the texts of a batch end differently (lua/rows.lua)
 
 
 STATE_WIDTH = len(State.__struct_fields__)
-_history_decoder = msgspec.msgpack.Decoder(tuple[int, str])
-_record_decoder = msgspec.json.Decoder(HistoryRecord)
+NO_EXTRA, OWN_EXTRA, RECORDED = 0, 1, 2  # there are none; in a key of their own; the error is that of the newest record
+
+
+class _Record(msgspec.Struct, array_like=True, frozen=True):
+    """A history record, in the order of its values. Its last entry ends with a time, for the reason told in lua/rows.lua."""
+
+    ended_at_us: int
+    error: ErrorInfo | None
+    generation: int
+    fence: int
+    attempt: int
+    outcome: str
+    worker: str
+    delay_us: int | None
+    why: str
+    started_at_us: int | None
+
+
+RECORD_ENTRIES = 3
+_RECORD_WIDTH = len(_Record.__struct_fields__)
+_record_decoder = msgspec.msgpack.Decoder(_Record)
 
 
 def run_of(values: Sequence[Any]) -> bytes:
@@ -125,15 +146,27 @@ def state_of(job: Job) -> bytes:
         "counts": counts,
         "claim_place": None,
         "slots": None,
-        "has_extra": job.last_error is not None or job.result_json is not None,
+        "salt": None,
+        "extra": NO_EXTRA if job.last_error is None and job.result_json is None else OWN_EXTRA,
     }
     return run_of([special[name] if name in special else getattr(job, name) for name in State.__struct_fields__])
 
 
-def record_of(text: bytes) -> HistoryRecord:
-    """A history record; its end is the store's, written beside it."""
+def record_blobs(record: HistoryRecord) -> tuple[msgspec.Raw, msgspec.Raw]:
+    """A history record's error and the rest of it, as values; its end is the store's, written before them."""
+    rest = (record.generation, record.fence, record.attempt, record.outcome, record.worker, record.delay_us, record.why)
+    return blob(encode(record.error)), blob(run_of((*rest, record.started_at_us)))
+
+
+def record_of(entries: Sequence[bytes]) -> HistoryRecord:
+    """The record of its three entries."""
     try:
-        ended_at_us, record = _history_decoder.decode(array_of(text, 2))
-        return msgspec.structs.replace(_record_decoder.decode(record), ended_at_us=ended_at_us)
+        record = _record_decoder.decode(array_of(b"".join(entries), _RECORD_WIDTH))
     except (msgspec.DecodeError, UnicodeError) as problem:
         return HistoryRecord(generation=0, fence=0, attempt=0, outcome="undecodable", why=f"the stored record cannot be decoded: {problem}")
+    return HistoryRecord(**msgspec.structs.asdict(record))
+
+
+def records_of(entries: Sequence[bytes]) -> tuple[HistoryRecord, ...]:
+    """The records of a history's list."""
+    return tuple(record_of(entries[place : place + RECORD_ENTRIES]) for place in range(0, len(entries), RECORD_ENTRIES))

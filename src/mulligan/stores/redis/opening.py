@@ -7,6 +7,7 @@ import redis.asyncio as driver
 
 from mulligan.core.clock import us_to_datetime
 from mulligan.core.errors import SchemaMismatch
+from mulligan.core.events import EVENT_LOG_MAX
 from mulligan.stores.redis import durability
 from mulligan.stores.redis.losses import LOSSES_MAX, Loss
 from mulligan.stores.redis.server import SCHEMA_VERSION, Server, new_epoch
@@ -59,7 +60,7 @@ async def describe(server: Server, address: Address) -> dict[str, object]:
         "done": await client.zcard(f"{prefix}finished:done"),
         "failed": await client.zcard(f"{prefix}finished:failed"),
         "cancelled": await client.zcard(f"{prefix}finished:cancelled"),
-        "events": await client.llen(f"{prefix}events"),
+        "events": min(int(await client.get(f"{prefix}seq") or 0), EVENT_LOG_MAX),
         "claims": await client.zcard(f"{prefix}claims"),
         "losses": [f"{us_to_datetime(loss.at_us):%Y-%m-%d %H:%M:%S} UTC: {loss.what}" for loss in losses],
         "warnings": durability.warnings_of(facts),

@@ -27,7 +27,8 @@ from mulligan.stores.redis.layout import (
     blob,
     blob_in,
     encode,
-    record_of,
+    record_blobs,
+    records_of,
     run_of,
     state_of,
 )
@@ -99,7 +100,7 @@ def decoded(raw: Raw, now_us: int) -> Job | Bad:
         job = _job_decoder.decode(array_of(b"".join(runs), len(FIELDS)))
     except _PROBLEMS:
         return _piece_by_piece(raw, now_us)
-    return msgspec.structs.replace(job, history=tuple(record_of(text) for text in raw.history)) if raw.history else job
+    return msgspec.structs.replace(job, history=records_of(raw.history)) if raw.history else job
 
 
 def _piece_by_piece(raw: Raw, now_us: int) -> Bad:
@@ -109,7 +110,7 @@ def _piece_by_piece(raw: Raw, now_us: int) -> Bad:
     for names, part in zip((HEAD, LIMITS, TAIL), _values(raw.body, 3), strict=False):
         values |= dict(zip(names, _values(_inside(part), len(names)), strict=False))
     values |= dict(zip(EXTRA, _values(raw.extra or NOTHING, 2), strict=False))
-    history = tuple(record_of(text) for text in raw.history)
+    history = records_of(raw.history)
     fields: dict[str, Any] = {}
     reasons = []
     for name in FIELDS[:-1]:
@@ -209,5 +210,5 @@ async def quarantine(server: Server, bad: Bad, now_us: int) -> None:
         detail=detail,
     )
     raw = bad.raw
-    texts = (run_of((error, None)), msgspec.json.encode(record), msgspec.json.encode(event))
+    texts = (run_of((error, None)), *map(blob_in, record_blobs(record)), encode(event))
     await server.run("quarantine", raw.id, raw.state, raw.body, raw.extra, state_of(failed), *texts)

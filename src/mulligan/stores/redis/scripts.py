@@ -56,7 +56,7 @@ _PARTS: tuple[tuple[Part, ...], ...] = (
     (*_LOG, "queue"),
     (*_LOG, "record"),
     (*_LOG, "events"),
-    (*_LOG, "quarantine"),
+    (*_LOG, "raw", "quarantine"),
     (*_LOG, "lost"),
 )
 

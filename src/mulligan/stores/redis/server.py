@@ -61,7 +61,7 @@ class Server:
         for loss in losses:
             event = Event(kind="STORE_DEGRADED", at_us=loss.at_us, detail={"reason": f"data was lost: {loss.what}"})
             try:
-                await self.run("lost", msgspec.json.encode(loss), msgspec.json.encode(event), new_epoch(), SCHEMA_VERSION)
+                await self.run("lost", msgspec.json.encode(loss), msgspec.msgpack.encode(event), new_epoch(), SCHEMA_VERSION)
             except RedisError:
                 # The call that noticed the loss has its answer; the note is made with the next one.
                 self.losses.unrecorded.append(loss)

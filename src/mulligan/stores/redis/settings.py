@@ -26,7 +26,7 @@ async def set_queue(server: Server, queue: str, paused: bool, reason: str, by: s
     """Stores a queue's settings; also whether its pause began or ended."""
     state = QueueState(queue=queue, paused=paused, reason=reason, by=by)
     event = Event(kind="QUEUE_PAUSED" if paused else "QUEUE_RESUMED", at_us=0, queue=queue, detail={"reason": reason, "by": by})
-    answer = await server.run("queue", queue, int(paused), msgspec.json.encode(state), msgspec.json.encode(event))
+    answer = await server.run("queue", queue, int(paused), msgspec.json.encode(state), encode(event))
     return msgspec.structs.replace(state, updated_at_us=answer.now_us), bool(answer.values[0])
 
 

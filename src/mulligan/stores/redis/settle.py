@@ -13,15 +13,12 @@ from typing import Any
 import msgspec
 
 from mulligan.core.change import Change, Dead, Held, Verdict, are_successes, held_fences
-from mulligan.core.events import stored_forms_of
-from mulligan.core.job import Status
-from mulligan.stores.redis.layout import blob, counts_of, encode, extra_blob, run_of
+from mulligan.stores.redis.eventlog import entry_of, events_if
+from mulligan.stores.redis.layout import NO_EXTRA, OWN_EXTRA, RECORDED, blob, counts_of, encode, extra_blob, record_blobs, run_of
 from mulligan.stores.redis.server import Server
 
 PORTION = 500  # changes in one script; it blocks the server while it runs
 PORTION_CHARS = 8 * 1024 * 1024
-EVENTS_MAX = 2  # of one change that are stored
-_event_encode = msgspec.json.Encoder().encode
 
 
 async def settle(server: Server, changes: Sequence[Change]) -> list[Verdict]:
@@ -53,7 +50,7 @@ async def _at_once(server: Server, changes: Sequence[Change]) -> list[Verdict]:
     if are_successes(changes):
         answer = await server.run("finish", encode(_finished(changes, fences)))
     else:
-        answer = await server.run("whole", encode(_whole(changes, fences)))
+        answer = await server.run("whole", encode(_whole(changes, fences)), *entry_of(changes))
     if not answer.values[0]:
         return []
     now_us = answer.now_us
@@ -82,34 +79,38 @@ def _finished(changes: Sequence[Change], fences: Sequence[int]) -> list[Any]:
     rows: list[Any] = []
     for change, fence in zip(changes, fences, strict=True):
         extra = extra_blob(change.error, change.result_json)
-        counts = counts_of(change.failures, change.crashes, change.snoozes, change.releases, change.generation)
-        part = run_of((change.lane, change.generation, counts, change.settle_id, change.last_delay_us, extra is not False))
-        rows += (change.job_id, fence, change.attempts, blob(part), extra)
+        rows += (change.job_id, fence, change.attempts, _part(change, NO_EXTRA if extra is False else OWN_EXTRA), extra)
     return rows
 
 
 def _whole(changes: Sequence[Change], fences: Sequence[int]) -> list[Any]:
-    """Any outcomes, as whole.lua takes them. What only the script knows it puts before the packed texts of records and events."""
+    """Any outcomes, as whole.lua takes them."""
     rows: list[Any] = []
     for change, fence in zip(changes, fences, strict=True):
-        extra = extra_blob(change.error, change.result_json)
-        counts = counts_of(change.failures, change.crashes, change.snoozes, change.releases, change.generation)
-        part = run_of((change.lane, change.generation, counts, change.settle_id, change.last_delay_us, extra is not False))
-        record = False if change.record is None else _text_blob(_event_encode(change.record))
-        events = [*map(_text_blob, _events(change, change.status)), False, False][:EVENTS_MAX]
-        rows += (change.job_id, fence, change.attempts, change.status, change.delay_us, blob(part), extra, record, *events)
+        extra, where = _extra(change)
+        record = (False, False) if change.record is None else record_blobs(change.record)
+        rows += (change.job_id, fence, change.attempts, change.status, change.delay_us, _part(change, where), extra, *record)
     return rows
 
 
-def _text_blob(text: bytes) -> msgspec.Raw:
-    """A packed text, as a value."""
-    return blob(encode(text.decode()))
+def _part(change: Change, extra: int) -> msgspec.Raw:
+    """The part of a state that a settlement writes, as a value."""
+    counts = counts_of(change.failures, change.crashes, change.snoozes, change.releases, change.generation)
+    return blob(run_of((change.lane, change.generation, counts, change.settle_id, change.last_delay_us, extra)))
+
+
+def _extra(change: Change) -> tuple[msgspec.Raw | bool, int]:
+    """The last error and the result as a value, if they need a key of their own, and where they are: mostly the error is the record's."""
+    error, record = change.error, change.record
+    if error is not None and record is not None and record.error is error and change.result_json is None:
+        return False, RECORDED
+    extra = extra_blob(error, change.result_json)
+    return extra, NO_EXTRA if extra is False else OWN_EXTRA
 
 
 def _row_of(change: Change) -> tuple[Any, ...]:
     guard = change.guard
     kind, value = ("dead", guard.generation) if isinstance(guard, Dead) else ("held" if isinstance(guard, Held) else "lapsed", guard.fence)
-    record = change.record
     return (
         change.job_id,
         kind,
@@ -122,20 +123,12 @@ def _row_of(change: Change) -> tuple[Any, ...]:
         counts_of(change.failures, change.crashes, change.snoozes, change.releases, change.generation),
         False if change.last_delay_us is None else change.last_delay_us,
         change.delay_us,
-        extra_blob(change.error, change.result_json),
-        False if record is None else _event_encode(record).decode(),
-        [text.decode() for text in _events(change, change.status)],
-        [text.decode() for text in _events(change, "cancelled")] if change.status == "pending" else False,
-        _events(change, None)[0].decode() if kind == "held" else False,
+        *_extra(change),
+        False if change.record is None else record_blobs(change.record),
+        [*map(blob, events_if(change, change.status))],
+        [*map(blob, events_if(change, "cancelled"))] if change.status == "pending" else False,
+        blob(events_if(change, None)[0]) if kind == "held" else False,
     )
-
-
-def _events(change: Change, status: Status | None) -> list[bytes]:
-    """The events to be logged should the change end so (None: refused). The log's reader fills in what only the verdict knows."""
-    if change.cause == "success" and status is not None:
-        return []  # kept by no log
-    verdict = Verdict(job_id=change.job_id, applied=status is not None, status=status)
-    return [_event_encode(event) for event in stored_forms_of(change, verdict)]
 
 
 def _verdict(change: Change, exception: Sequence[Any] | None, now_us: int) -> Verdict:

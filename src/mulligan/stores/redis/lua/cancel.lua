@@ -6,8 +6,8 @@ load(ids)
 local function event_of(row)
   local ok, head = pcall(decode, call('GET', BODY .. row.id) or '')
   local fine, _, _, _, task = pcall(cmsgpack.unpack_limit, ok and head or '', 3)
-  return format('{"kind":"CANCELLED","at_us":%s,"job_id":%s,"queue":%s,"task":%s,"fence":%s,"attempt":%s}', int(now), cjson.encode(row.id),
-    cjson.encode(row.queue), cjson.encode(fine and type(task) == 'string' and task or ''), int(row.fence), int(row.attempts))
+  return pack({kind = 'CANCELLED', at_us = now, job_id = row.id, queue = row.queue, task = fine and type(task) == 'string' and task or '',
+    fence = row.fence, attempt = row.attempts})
 end
 
 for place, id in ipairs(ids) do

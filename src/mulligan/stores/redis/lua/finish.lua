@@ -1,7 +1,7 @@
 -- A batch of nothing but successes of different jobs. ARGV[2] is flat: id, fence, attempts, the part of the state that a settlement writes,
 -- extra or false, again and again. If one of them is not held, nothing is written, and settle.lua judges them all.
 local given = decode(ARGV[2])
-local WIDTH, CLAIM_PART, SETTLE_PART, REST = 5, 11, 6, 9
+local WIDTH, UP_TO_DUE, REST, OWN_EXTRA = 5, 17, 9, 1
 local unpack_limit = cmsgpack.unpack_limit
 local DONE, RESTING = pack('done'), pack(nil, now, now, nil, nil, nil, nil, nil)
 local ids, states, resting, extras, bare, freed, tally, limited = {}, {}, {}, {}, {}, {}, {}, {}
@@ -11,10 +11,9 @@ local at = int(now)
 for i, id in ipairs(ids) do
   local base, text = (i - 1) * WIDTH, texts[i]
   if not text then return answer(false, 0) end
-  local ok, middle, status, fence, _, _, _, _, _, _, _, _, slots = pcall(unpack_limit, text, CLAIM_PART)
+  local ok, rest, status, fence, _, _, _, _, _, _, _, _, slots, lane, _, _, _, _, extra = pcall(unpack_limit, text, UP_TO_DUE)
   if not ok or status ~= 'processing' or fence ~= given[base + 2] then return answer(false, 0) end
-  local fine, rest, lane, _, _, _, _, extra = pcall(unpack_limit, text, SETTLE_PART, middle)
-  local sound, _, queue, _, _, _, _, unique, _, _, concurrency = pcall(unpack_limit, text, REST, fine and rest or 0)
+  local sound, _, _, queue, _, _, _, unique, _, _, concurrency = pcall(unpack_limit, text, REST, rest)
   if not sound or type(queue) ~= 'string' then return answer(false, 0) end
   states[2 * i - 1] = keys[i]
   states[2 * i] = DONE .. number(fence) .. number(given[base + 3]) .. RESTING .. given[base + 4] .. string.sub(text, rest + 1)
@@ -22,7 +21,7 @@ for i, id in ipairs(ids) do
   if given[base + 5] then
     extras[#extras + 1] = EXTRA .. id
     extras[#extras + 1] = given[base + 5]
-  elseif extra then
+  elseif extra == OWN_EXTRA then
     bare[#bare + 1] = EXTRA .. id
   end
   if unique then freed[#freed + 1] = {unique_field(queue, unique), id} end

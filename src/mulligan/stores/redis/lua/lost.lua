@@ -1,4 +1,4 @@
--- ARGV[2]: what was lost, as JSON; ARGV[3]: the event; ARGV[4], ARGV[5]: a new epoch and the version of the layout, where they are gone.
+-- ARGV[2]: what was lost, as JSON; ARGV[3]: the packed event; ARGV[4], ARGV[5]: a new epoch and the version of the layout, where they are gone.
 -- Every process that is open notices the same loss; within a minute one note is enough.
 local LOSSES, SAME_US, LOSSES_MAX = prefix .. 'losses', 60 * 1000000, 20
 call('SETNX', KEYS[1], ARGV[4])

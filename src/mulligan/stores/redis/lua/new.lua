@@ -2,7 +2,7 @@
 -- {queue, priority, delay, eta, unique key, group, concurrency key}. Mostly all jobs of a call are of one kind.
 local NO_COUNTS = pack(0, 0, 0, 0, 1)
 local NEW = pack('pending', 0, 0)
-local UNCLAIMED = pack(now, nil, nil, nil, nil, nil, nil, 'fresh', 1, NO_COUNTS, nil, nil, false)
+local UNCLAIMED = pack(now, nil, nil, nil, nil, nil, nil, 'fresh', 1, NO_COUNTS, nil, nil, 0)
 local NOW = pack(now)
 
 -- What is the same for all jobs of a kind; the state of a job does not name it, so that is the whole text.
@@ -10,7 +10,7 @@ local function mold_of(kind)
   local queue, priority, unique, group = kind[1], kind[2], kind[5], kind[6]
   local run_at = kind[4] or now + kind[3]
   local due = pack(run_at)
-  local state = NEW .. due .. UNCLAIMED .. pack(queue, priority) .. NOW .. due .. due .. pack(unique, false, group, kind[7])
+  local state = NEW .. due .. UNCLAIMED .. due .. pack(queue, priority) .. NOW .. due .. pack(unique, false, group, kind[7], nil)
   return {queue = queue, priority = priority, unique = unique, group = group, score = int(run_at), state = state}
 end
 

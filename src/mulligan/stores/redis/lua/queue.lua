@@ -1,4 +1,4 @@
--- ARGV[2]: queue, ARGV[3]: 1 if it is to be paused, ARGV[4]: its settings as JSON, ARGV[5]: the event if that changes anything.
+-- ARGV[2]: queue, ARGV[3]: 1 if it is to be paused, ARGV[4]: its settings as JSON, ARGV[5]: the packed event if that changes anything.
 local queue, paused = ARGV[2], ARGV[3] == '1'
 local was_paused = call('SISMEMBER', prefix .. 'paused', queue) == 1
 call('HSET', prefix .. 'queues', queue, pack(now, ARGV[4]))

@@ -1,6 +1,8 @@
 -- Rows: the state of a job as a table. Loaded together, changed in memory, written together by flush().
--- A state is a stream of 26 values: eleven that a claim writes, six that a settlement writes besides, nine that neither a claim nor a success
--- changes. take.lua, finish.lua and whole.lua are hot: they copy the part they do not change as it is, without a table.
+-- A state is a stream of 27 values: eleven that a claim writes, six that a settlement writes besides, and those that neither a claim nor a
+-- success changes. take.lua, finish.lua and whole.lua are hot: they copy the part they do not change as it is, without a table.
+-- The last value says nothing. Lua keeps each text once, and finds it by a hash of every nth byte, counted from the last one: the states of a
+-- batch, which are alike but for a digit somewhere, would each be compared with hundreds of others. So the first claim gives each an end.
 local STATUSES = {pending = true, processing = true, done = true, failed = true, cancelled = true}
 local rows, places, damaged, dirty = {}, {}, {}, {}
 
@@ -8,7 +10,7 @@ local function is_text_or_nil(value) return value == nil or type(value) == 'stri
 
 local function row_of(id, text)
   local ok, status, fence, attempts, run_at, updated, finished, claim_id, claim_place, owner, lease, slots, lane, generation, counts,
-    settle_id, last_delay, extra, queue, priority, created, due_first, due, unique, cancel, group, concurrency = pcall(decode, text)
+    settle_id, last_delay, extra, due, queue, priority, created, due_first, unique, cancel, group, concurrency, salt = pcall(decode, text)
   if not ok or not STATUSES[status] or type(fence) ~= 'number' or type(queue) ~= 'string' or type(priority) ~= 'number'
     or type(lane) ~= 'string' or type(generation) ~= 'number' or type(created) ~= 'number' or type(counts) ~= 'string'
     or (status == 'pending' and type(run_at) ~= 'number')
@@ -18,13 +20,27 @@ local function row_of(id, text)
   return {id = id, status = status, fence = fence, queue = queue, priority = priority, lane = lane, attempts = attempts,
     generation = generation, run_at = run_at, created = created, updated = updated, finished = finished, due_first = due_first,
     due = due, counts = counts, claim_id = claim_id, claim_place = claim_place, settle_id = settle_id, owner = owner, lease = lease,
-    last_delay = last_delay, cancel = cancel, unique = unique, extra = extra, slots = slots, group = group, concurrency = concurrency}
+    last_delay = last_delay, cancel = cancel, unique = unique, extra = extra, slots = slots, group = group, concurrency = concurrency, salt = salt}
+end
+
+-- The last error and the result of a job (two values), if it has one of them; `where` is what its state says of them (layout.py).
+local OWN_EXTRA, RECORDED, RECORD_ENTRIES, HISTORY_MAX, NIL = 1, 2, 3, 50, pack(nil)
+local function extra_of(id, where)
+  if where == OWN_EXTRA then return call('GET', EXTRA .. id) end
+  local error = where == RECORDED and call('LINDEX', HISTORY .. id, 1 - RECORD_ENTRIES)
+  return error and error .. NIL
+end
+
+-- Adds to the records of a job.
+local function add_record(id, error, rest)
+  local key, most = HISTORY .. id, RECORD_ENTRIES * HISTORY_MAX
+  if call('RPUSH', key, number(now), error, rest) > most then call('LTRIM', key, -most, -1) end
 end
 
 local function state_of(row)
   return pack(row.status, row.fence, row.attempts, row.run_at, row.updated, row.finished, row.claim_id, row.claim_place, row.owner,
-    row.lease, row.slots, row.lane, row.generation, row.counts, row.settle_id, row.last_delay, row.extra, row.queue, row.priority, row.created,
-    row.due_first, row.due, row.unique, row.cancel, row.group, row.concurrency)
+    row.lease, row.slots, row.lane, row.generation, row.counts, row.settle_id, row.last_delay, row.extra, row.due, row.queue, row.priority,
+    row.created, row.due_first, row.unique, row.cancel, row.group, row.concurrency, row.salt)
 end
 
 -- The index a row stands in, and its score there.

@@ -1,7 +1,7 @@
 -- Any changes, judged one after the other. ARGV[2]: for each {id, guard, its value, settle id, status, lane, attempts, generation,
--- counts, last delay, delay, extra, record, events if applied, events if cancelled instead, event if refused}; false where there is none.
+-- counts, last delay, delay, extra, where that is, record, events if applied, events if cancelled instead, event if refused}; false where
+-- there is none. A record is {error, the rest}, an event is packed.
 -- The guard is 'held', 'lapsed' or 'dead'. Answers flat, where it is not simply applied: place, status, fence, run_at or -1, reason, applied.
-local HISTORY_MAX = 50
 local changes, ids, exceptions = decode(ARGV[2]), {}, {}
 for i, change in ipairs(changes) do ids[i] = change[1] end
 load(ids)
@@ -31,13 +31,13 @@ local function except(place, row, reason, applied)
   exceptions[at + 4], exceptions[at + 5], exceptions[at + 6] = row and row.run_at or -1, reason, applied and 1 or 0
 end
 
-local function write_extra(row, extra)
+local function write_extra(row, extra, where)
   if extra then
     call('SET', EXTRA .. row.id, extra)
-  elseif row.extra then
+  elseif row.extra == OWN_EXTRA then
     call('UNLINK', EXTRA .. row.id)
   end
-  row.extra = extra and true or false
+  row.extra = where
 end
 
 local function apply(row, change)
@@ -54,11 +54,8 @@ local function apply(row, change)
     if row.run_at then row.due_first = row.run_at end
   end
   row.claim_id, row.claim_place, row.owner, row.lease, row.slots = nil, nil, nil, nil, nil
-  write_extra(row, change[12])
-  if change[13] then
-    call('RPUSH', HISTORY .. row.id, pack(now, change[13]))
-    call('LTRIM', HISTORY .. row.id, -HISTORY_MAX, -1)
-  end
+  write_extra(row, change[12], change[13])
+  if change[14] then add_record(row.id, unpack(change[14])) end
   touch(row)
 end
 
@@ -70,12 +67,12 @@ for place, change in ipairs(changes) do
     except(place, row, '', true) -- A repeat: it was applied before, and nothing more is written.
   elseif reason then
     except(place, row, reason, false)
-    if change[16] then log(change[16], nil, reason, row and row.fence or 0) end
+    if change[17] then log(change[17], reason, row and row.fence or 0) end
   else
     apply(row, change)
     local as_planned = row.status == change[5]
     if not as_planned or change[2] == 'dead' then except(place, row, '', true) end
-    for _, text in ipairs((as_planned and change[14] or change[15]) or {}) do log(text, row.run_at, nil, row.fence) end
+    for _, event in ipairs((as_planned and change[15] or change[16]) or {}) do log(event, nil, row.fence) end
   end
 end
 local wrote = flush() or #logged > 0

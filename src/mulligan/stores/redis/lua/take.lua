@@ -20,7 +20,7 @@ local function held()
   table.sort(mine, function(a, b) return a.claim_place < b.claim_place end)
   for _, row in ipairs(mine) do
     local first, limits, tail = parts_of(call('GET', BODY .. row.id))
-    local extra = row.extra and call('GET', EXTRA .. row.id) or NOTHING
+    local extra = extra_of(row.id, row.extra) or NOTHING
     if first then
       local head = pack(row.lane, row.status, nil, row.created, row.updated, row.finished, row.due_first, row.due, row.attempts)
       local middle = pack(row.fence, row.claim_id, row.settle_id, row.owner, row.lease, row.last_delay)
@@ -32,29 +32,31 @@ local function held()
   return #mine
 end
 
-local unpack_limit, sub = cmsgpack.unpack_limit, string.sub
-local CLAIM_PART, OTHER_PARTS = 11, 15 -- of the state's values, those that a claim writes, and those behind them
+local unpack_limit, sub, byte, char = cmsgpack.unpack_limit, string.sub, string.byte, string.char
+local CLAIM_PART, OTHER_PARTS = 11, 15 -- of the state's values, those that a claim writes, and those behind them but for the last
 local PROCESSING, UNTIMED = pack('processing'), pack(nil, now, nil, claim_id)
 local HELD = pack(owner, now + lease)
 local HELD_WITHOUT_SLOTS = HELD .. pack(nil)
 local LANE_TEXTS = {fresh = pack('fresh', 'processing', nil), retry = pack('retry', 'processing', nil)}
-local NIL, UPDATED, CLAIM, CALM = pack(nil), pack(now, nil), pack(claim_id), pack(false, now)
+local UPDATED, CLAIM, CALM = pack(now, nil), pack(claim_id), pack(false, now)
+local UNSALTED, SALTS = byte(NIL), 128
 
--- The new state of one job, and its row for the answer but for what is in the body; at last the index of its concurrency key, if it has
+-- The new state of one job, and what its row for the answer has of it in three parts; at last the index of its concurrency key, if it has
 -- one. Nothing if it cannot be taken; then also whether that is because the index is wrong.
 local function taken(text, place, slots)
   local ok, rest, status, fence, attempts = pcall(unpack_limit, text, CLAIM_PART)
   if ok and status ~= 'pending' and STATUSES[status] then return nil, true end
   if not ok or status ~= 'pending' or type(fence) ~= 'number' or type(attempts) ~= 'number' then return nil end
-  local fine, _, lane, _, counts, settle_id, last_delay, extra, queue, _, created, due_first, due, _, cancel, _, key =
+  local fine, _, lane, _, counts, settle_id, last_delay, extra, due, queue, _, created, due_first, _, cancel, _, key =
     pcall(unpack_limit, text, OTHER_PARTS, rest)
   if not fine or type(counts) ~= 'string' or type(created) ~= 'number' or type(due_first) ~= 'number'
     or type(due) ~= 'number' or (key and type(key) ~= 'string') then
     return nil
   end
   local fence_text, attempts_text = number(fence + 1), number(attempts + 1)
+  local unchanged = byte(text, -1) == UNSALTED and sub(text, rest + 1, -2) .. char(math.fmod(place, SALTS)) or sub(text, rest + 1)
   local state = PROCESSING .. fence_text .. attempts_text .. UNTIMED .. number(place)
-    .. (slots and HELD .. pack(slots) or HELD_WITHOUT_SLOTS) .. sub(text, rest + 1)
+    .. (slots and HELD .. pack(slots) or HELD_WITHOUT_SLOTS) .. unchanged
   local head = (LANE_TEXTS[lane] or pack(lane, 'processing', nil)) .. number(created) .. UPDATED .. number(due_first) .. number(due)
     .. attempts_text .. counts
   local middle = fence_text .. CLAIM .. (settle_id and pack(settle_id) or NIL) .. HELD .. (last_delay and number(last_delay) or NIL)
@@ -106,7 +108,7 @@ local function take(picked)
   for place, id in ipairs(ids) do
     local first, limits, tail = parts_of(bodies[place])
     if first then
-      local extra = extras[place] and call('GET', EXTRA .. id) or NOTHING
+      local extra = extra_of(id, extras[place]) or NOTHING
       composed = composed + 1
       pieces[composed] = ROW .. first .. heads[place] .. limits .. middles[place] .. extra .. tail
         .. (cancels[place] and pack(true, now) or CALM)
