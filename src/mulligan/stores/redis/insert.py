@@ -12,7 +12,7 @@ from mulligan.core.errors import StoreRejected
 from mulligan.core.job import HISTORY_MAX, Job, NewJob
 from mulligan.core.receipt import Receipt
 from mulligan.stores.redis.layout import blob, body_of, encode, extra_blob, record_blobs, run_of, state_of
-from mulligan.stores.redis.newjobs import argument, new_rows
+from mulligan.stores.redis.newjobs import argument, kind_of, new_rows
 from mulligan.stores.redis.receipts import receipt_run
 from mulligan.stores.redis.server import Server
 
@@ -24,6 +24,10 @@ PORTION_BYTES = 8 * 1024 * 1024
 
 async def insert(server: Server, jobs: Sequence[NewJob]) -> list[Inserted]:
     """Stores new jobs; see Inserted for what a known id or a taken unique key answers."""
+    if len(jobs) == 1 and (kind := kind_of(jobs[0])).is_plain:
+        answer = await server.run("insert_one", jobs[0].id, kind.body(jobs[0]), *kind.where)
+        if answer.values[0]:
+            return [Inserted(id=jobs[0].id, created=True, at_us=answer.now_us)]
     inserted: list[Inserted] = []
     for portion in portions(new_rows(jobs)):
         answer = await server.run("insert", encode(argument(portion)))

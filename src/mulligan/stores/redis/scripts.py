@@ -32,6 +32,7 @@ _PARTS: tuple[tuple[Part, ...], ...] = (
     ("prelude", "notes"),
     ("prelude", "note"),
     ("prelude", "keys", Late("rows", "owner_of"), "new", "insert"),
+    ("insert_one",),
     (*_ROWS, "new", "fire"),
     (*_ROWS, "restore"),
     (*_ROWS, "asks", "lines", "take", "allot", _CAREFUL, "claim"),
