@@ -121,7 +121,7 @@ else
 end
 for id in pairs(damaged) do bad[#bad + 1] = id end
 local due = found < total and next_due() or -1
-if not choice then return answer(moved, concat(pieces), #pieces, due, bad) end
+if not choice then return answer(moved, concat(pieces), composed, due, bad) end
 if found < total then due = sooner(due, choice) end
 local levels = charge_taken(choice, found)
-return answer(moved, concat(pieces), #pieces, due, bad, choice.held_back, choice.turns, levels)
+return answer(moved, concat(pieces), composed, due, bad, choice.held_back, choice.turns, levels)

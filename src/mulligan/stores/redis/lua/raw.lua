@@ -3,7 +3,8 @@
 -- The last error and the result, as extra_of tells them; of a job whose state cannot be read what there is of a key.
 local function extra_text(id, state)
   local row = row_of(id, state)
-  return extra_of(id, row and row.extra or 1) or ''
+  local first, second = extra_of(id, row and row.extra or 1)
+  return (first or '') .. (second or '')
 end
 
 local function raw_of(id, state, with_history)

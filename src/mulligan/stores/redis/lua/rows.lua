@@ -23,12 +23,12 @@ local function row_of(id, text)
     last_delay = last_delay, cancel = cancel, unique = unique, extra = extra, slots = slots, group = group, concurrency = concurrency, salt = salt}
 end
 
--- The last error and the result of a job (two values), if it has one of them; `where` is what its state says of them (layout.py).
+-- The last error and the result of a job, if it has one of them, as one or two texts; `where` is what its state says of them (layout.py).
 local OWN_EXTRA, RECORDED, RECORD_ENTRIES, HISTORY_MAX, NIL = 1, 2, 3, 50, pack(nil)
 local function extra_of(id, where)
   if where == OWN_EXTRA then return call('GET', EXTRA .. id) end
   local error = where == RECORDED and call('LINDEX', HISTORY .. id, 1 - RECORD_ENTRIES)
-  return error and error .. NIL
+  if error then return error, NIL end
 end
 
 -- Adds to the records of a job.

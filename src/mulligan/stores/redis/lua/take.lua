@@ -1,7 +1,7 @@
 -- Taking the jobs that a claim has picked, and composing its answer. ARGV[2..5]: claim id, owner, total, lease.
 local claim_id, owner, total, lease = ARGV[2], ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local ROW, NOTHING = '\220\0\41', '\192\192' -- an array of 41 values; two nils: no error, no result
-local pieces, bad = {}, {}
+local pieces, composed, bad = {}, 0, {}
 
 -- The parts of a body; nothing if it is damaged.
 local function parts_of(body)
@@ -20,11 +20,12 @@ local function held()
   table.sort(mine, function(a, b) return a.claim_place < b.claim_place end)
   for _, row in ipairs(mine) do
     local first, limits, tail = parts_of(call('GET', BODY .. row.id))
-    local extra = extra_of(row.id, row.extra) or NOTHING
+    local extra, result = extra_of(row.id, row.extra)
     if first then
       local head = pack(row.lane, row.status, nil, row.created, row.updated, row.finished, row.due_first, row.due, row.attempts)
       local middle = pack(row.fence, row.claim_id, row.settle_id, row.owner, row.lease, row.last_delay)
-      pieces[#pieces + 1] = concat({ROW, first, head, row.counts, limits, middle, extra, tail, pack(row.cancel, now)})
+      composed = composed + 1
+      pieces[composed] = concat({ROW, first, head, row.counts, limits, middle, extra or NOTHING, result or '', tail, pack(row.cancel, now)})
     else
       bad[#bad + 1] = row.id
     end
@@ -39,9 +40,26 @@ local HELD = pack(owner, now + lease)
 local HELD_WITHOUT_SLOTS = HELD .. pack(nil)
 local LANE_TEXTS = {fresh = pack('fresh', 'processing', nil), retry = pack('retry', 'processing', nil)}
 local UPDATED, CLAIM, CALM = pack(now, nil), pack(claim_id), pack(false, now)
-local UNSALTED, SALTS = byte(NIL), 128
+local UNSALTED, SALTS, SHORT = byte(NIL), 128, 32
 
--- The new state of one job, and what its row for the answer has of it in three parts; at last the index of its concurrency key, if it has
+-- A function of a text that remembers what it makes of it.
+local function made_once(make)
+  local known = {}
+  return function(text)
+    local result = known[text]
+    if not result then
+      result = make(text)
+      known[text] = result
+    end
+    return result
+  end
+end
+
+local claimed_under = made_once(function(fence_text) return fence_text .. CLAIM end)
+local held_after = made_once(function(last_delay) return HELD .. (last_delay and number(last_delay) or NIL) end)
+local short_head = made_once(function(length) return char(160 + length) end)
+
+-- The new state of one job, and what its row for the answer has of it in parts; at last the index of its concurrency key, if it has
 -- one. Nothing if it cannot be taken; then also whether that is because the index is wrong.
 local function taken(text, place, slots)
   local ok, rest, status, fence, attempts = pcall(unpack_limit, text, CLAIM_PART)
@@ -59,8 +77,18 @@ local function taken(text, place, slots)
     .. (slots and HELD .. pack(slots) or HELD_WITHOUT_SLOTS) .. unchanged
   local head = (LANE_TEXTS[lane] or pack(lane, 'processing', nil)) .. number(created) .. UPDATED .. number(due_first) .. number(due)
     .. attempts_text .. counts
-  local middle = fence_text .. CLAIM .. (settle_id and pack(settle_id) or NIL) .. HELD .. (last_delay and number(last_delay) or NIL)
-  return state, head, middle, extra, cancel, key and keyed_key(queue, lane, key)
+  return state, head, fence_text, settle_id, last_delay or false, extra, cancel, key and keyed_key(queue, lane, key)
+end
+
+-- Adds a row to the answer, in as few new texts as can be: each costs more than its place in the list of pieces.
+local function compose(first, head, limits, claimed, settle_id, held_text, extra, result, tail, cancel)
+  local at, head_of_settle_id = #pieces, NIL
+  if settle_id then head_of_settle_id = #settle_id < SHORT and short_head(#settle_id) or pack(settle_id) end
+  pieces[at + 1], pieces[at + 2], pieces[at + 3], pieces[at + 4], pieces[at + 5] = ROW, first, head, limits, claimed
+  pieces[at + 6], pieces[at + 7] = head_of_settle_id, settle_id and #settle_id < SHORT and settle_id or ''
+  pieces[at + 8], pieces[at + 9], pieces[at + 10], pieces[at + 11] = held_text, extra or NOTHING, result or '', tail
+  pieces[at + 12] = cancel and pack(true, now) or CALM
+  composed = composed + 1
 end
 
 -- Lists the other indexes that an entry of a group leaves; `line` is that of ring.lua.
@@ -74,15 +102,16 @@ local function take(picked)
   local ids, states, leases, leaving, left, orphans, bare, limited = {}, {}, {}, {}, {}, {}, {}, {}
   for place, entry in ipairs(picked) do ids[place] = entry.id end
   local texts, keys = get_all(STATE, ids)
-  local heads, middles, extras, cancels = {}, {}, {}, {}
+  local heads, fences, settle_ids, delays, extras, cancels = {}, {}, {}, {}, {}, {}
   local expires = int(now + lease)
   for place, entry in ipairs(picked) do
-    local line, state, head, middle, extra, cancel, keyed = entry.line, nil
-    if texts[place] then state, head, middle, extra, cancel, keyed = taken(texts[place], place, entry.slots) end
+    local line, state, head, fence, settle_id, delay, extra, cancel, keyed = entry.line, nil
+    if texts[place] then state, head, fence, settle_id, delay, extra, cancel, keyed = taken(texts[place], place, entry.slots) end
     if state then
       states[2 * place - 1], states[2 * place] = keys[place], state
       leases[2 * place - 1], leases[2 * place] = expires, entry.id
-      heads[place], middles[place], extras[place], cancels[place] = head, middle, extra, cancel
+      heads[place], fences[place], settle_ids[place], delays[place], extras[place], cancels[place] =
+        head, fence, settle_id, delay, extra, cancel
       gather(leaving, entry.key, entry.id)
       if line and line.group then leave_group(entry, line, leaving, left) end
       if keyed then gather(limited, keyed, expires, entry.id) end
@@ -104,14 +133,13 @@ local function take(picked)
   set_all(states)
   in_portions('ZADD', LEASES, leases)
   for key, values in pairs(limited) do in_portions('ZADD', key, values) end
-  local bodies, composed = get_all(BODY, ids), #pieces
+  local bodies = get_all(BODY, ids)
   for place, id in ipairs(ids) do
     local first, limits, tail = parts_of(bodies[place])
     if first then
-      local extra = extra_of(id, extras[place]) or NOTHING
-      composed = composed + 1
-      pieces[composed] = ROW .. first .. heads[place] .. limits .. middles[place] .. extra .. tail
-        .. (cancels[place] and pack(true, now) or CALM)
+      local extra, result = extra_of(id, extras[place])
+      compose(first, heads[place], limits, claimed_under(fences[place]), settle_ids[place], held_after(delays[place]), extra, result, tail,
+        cancels[place])
     else
       picked[place].is_bad = true
       bad[#bad + 1] = id
