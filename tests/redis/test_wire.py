@@ -46,6 +46,26 @@ async def test_a_connection_that_broke_is_made_anew(proxied: tuple[Wire, Proxy])
     assert await wire.execute_command("ECHO", "here") == b"here"
 
 
+async def test_an_answer_in_many_pieces(proxied: tuple[Wire, Proxy]) -> None:
+    """An answer that is longer than what is read at once is whole."""
+    wire, _ = proxied
+    assert await wire.execute_command("EVAL", "return string.rep('x', 3000000)", 0) == b"x" * 3_000_000
+
+
+async def test_what_is_no_answer_ends_the_connection(proxied: tuple[Wire, Proxy]) -> None:
+    """Whoever waits is told that the connection is gone, and the next call has another one."""
+    wire, _ = proxied
+    await wire.execute_command("PING")
+    waiting = asyncio.create_task(wire.execute_command("BLPOP", "nothing", 0))
+    await asyncio.sleep(0)
+    line = wire._line
+    assert line is not None
+    line.data_received(b"nonsense\r\n")
+    with pytest.raises(GoneError, match="no answer"):
+        await waiting
+    assert await wire.execute_command("ECHO", "here") == b"here"
+
+
 async def test_an_answer_nobody_waits_for_is_not_the_next_ones(server: Redis, proxied: tuple[Wire, Proxy]) -> None:
     """A call is broken off while the server works on it; its answer is never taken for that of the next call."""
     wire, _ = proxied
