@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from mulligan.core.errors import BadPayload, SchemaMismatch, StoreRejected, StoreUnavailable
 from mulligan.core.job import first_row
+from mulligan.stores.sqlite.at_once import _AGAIN_WIDTH, _row_again
 from mulligan.stores.sqlite.bulk import ROWS, SIZES, portions, with_rows
 from mulligan.stores.sqlite.faults import translated
-from mulligan.stores.sqlite.settle import _WIDTH, _row_of
+from mulligan.stores.sqlite.writes import _WIDTH, row_of_write
 from tests.builders import done, failed, new_job, release, retry
 
 INSERT = f"INSERT INTO numbers SELECT column1, column2, ? FROM {ROWS} WHERE column1 IS NOT NULL".replace(", ?", "")
@@ -43,9 +44,12 @@ def test_nothing_is_bound_that_the_driver_is_slow_with() -> None:
     job = first_row(new_job(), 1)
     for change in (retry(job), done(job), failed(job), release(job)):
         for requeued in (False, True):
-            row = _row_of(change, "processing", 1, change.status, None, requeued=requeued)
+            row = row_of_write(change, "processing", 1, change.status, None, requeued=requeued)
             assert {type(value) for value in row} == {int, str}
             assert len(row) == _WIDTH
+        row = _row_again(change)
+        assert {type(value) for value in row} == {int, str}
+        assert len((job.id, *row)) == _AGAIN_WIDTH
 
 
 def test_what_stands_before_the_rows_is_in_every_statement() -> None:

@@ -5,13 +5,17 @@ import sqlite3
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from mulligan.core.clock import ManualClock
 from mulligan.core.errors import SchemaMismatch
+from mulligan.core.events import Event
+from mulligan.core.job import HistoryRecord
 from mulligan.stores.sqlite import Migration, SQLiteStore, migration_sql, pending_migrations
 from mulligan.stores.sqlite.migrations import migrate, missing, schema_version
+from mulligan.stores.sqlite.rows import to_json
 from mulligan.stores.sqlite.schema import MIGRATIONS
-from tests.builders import done, grip, new_job, put_and_claim
+from tests.builders import done, get, grip, new_job, put_and_claim, retry
 from tests.sqlite.children import child
 
 SCHEMA = "SELECT type, name, sql FROM sqlite_master WHERE name LIKE 'mulligan_%' ORDER BY name"
@@ -120,7 +124,7 @@ async def test_a_file_without_receipts_gets_them(path: Path, clock: ManualClock)
     connection = connect(path)
     migrate(connection, 1, MIGRATIONS[:1])
     connection.close()
-    assert pending_migrations(path) == [MIGRATIONS[1]]
+    assert pending_migrations(path) == list(MIGRATIONS[1:])
     store = SQLiteStore(path, clock=clock)
     await store.open()
     job = await put_and_claim(store)
@@ -128,6 +132,35 @@ async def test_a_file_without_receipts_gets_them(path: Path, clock: ManualClock)
     await store.settle([done(job)])
     assert await store.prune("done", 0, 10) == 1
     assert await store._read(lambda t: t.row("SELECT count(*) FROM mulligan_receipts")) == (0,)
+    await store.close()
+
+
+async def test_a_log_of_single_events_is_read_on(path: Path, clock: ManualClock) -> None:
+    """The events and records of a file from before there were entries are there after it was brought up to date, and new ones follow."""
+    connection = connect(path)
+    migrate(connection, 1, MIGRATIONS[:2])
+    event = Event(kind="WORKER_STARTED", at_us=5, detail={"text": 'quo"te ä', "share": 0.1})
+    for seq in (7, 8):
+        connection.execute("INSERT INTO mulligan_events (seq, body) VALUES (?, ?)", (seq, to_json(event)))
+    connection.close()
+    store = SQLiteStore(path, clock=clock)
+    await store.open()
+    await store.set_queue("q", paused=True)
+    events = await store.read_events(0, 10)
+    assert events[:2] == [replace(event, seq=7), replace(event, seq=8)]
+    assert [(event.kind, event.seq) for event in events[2:]] == [("QUEUE_PAUSED", 9)]
+    await store.close()
+
+
+async def test_a_record_that_says_itself_when_it_ended(path: Path, clock: ManualClock) -> None:
+    """So older files have it, and copied jobs."""
+    store = SQLiteStore(path, clock=clock)
+    await store.open()
+    job = await put_and_claim(store)
+    await store.settle([retry(job)])
+    record = to_json(HistoryRecord(generation=1, fence=1, attempt=1, outcome="failure", ended_at_us=77))
+    await store._write(lambda t: t.run("UPDATE mulligan_history SET ended_at_us = NULL, record = ?", (record,)))
+    assert [record.ended_at_us for record in (await get(store, job.id)).history] == [77]
     await store.close()
 
 

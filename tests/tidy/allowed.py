@@ -30,8 +30,9 @@ COMPOSED_SQL = {
     "src/mulligan/stores/sqlite/claim.py::<module>": "two statements share the text that finds due jobs",
     "src/mulligan/stores/sqlite/claim.py::_look_sql": "one column per ask of the claim, each from a fixed text",
     "src/mulligan/stores/sqlite/claim.py::_line_sql": "a line of one or two lanes, each from a fixed text",
-    "src/mulligan/stores/sqlite/eventlog.py::<module>": "the shape of a batch that travels as one JSON array is written once, in bulk.py",
+    "src/mulligan/stores/sqlite/at_once.py::<module>": "the shape of a batch is written once, in bulk.py",
     "src/mulligan/stores/sqlite/find.py::_find_sql": "the conditions of a filter, each from a fixed text",
+    "src/mulligan/stores/sqlite/history.py::<module>": "the shape of a batch, as above",
     "src/mulligan/stores/sqlite/insert.py::<module>": "the columns of a job are listed once, and the shape of a batch as above",
     "src/mulligan/stores/sqlite/limits.py::<module>": "the shape of a batch, as above",
     "src/mulligan/stores/sqlite/lines.py::<module>": "the shape of a batch, as above, and the text that finds the jobs of one place",
@@ -39,7 +40,6 @@ COMPOSED_SQL = {
     "src/mulligan/stores/postgres/migrations.py::_note_of": "a script has no parameters; number, name and checksum are our own",
     "src/mulligan/stores/sqlite/migrations.py::_note_of": "likewise",
     "src/mulligan/stores/sqlite/restore.py::<module>": "the columns of a job are listed once, and the shape of a batch as above",
-    "src/mulligan/stores/sqlite/settle.py::<module>": "the shape of a batch, as above",
     "src/mulligan/stores/sqlite/stats.py::<module>": "a window over the text that finds running jobs",
 }
 

@@ -121,6 +121,7 @@ class RowKind(NamedTuple):
 # Its name, when, job, queue, task; of one that was claimed also worker, fence, attempt; of one that has ended how long it ran.
 Row = tuple[Any, ...]
 MESSAGE_CHARS_SHOWN = 200
+_DELAY_US = 14  # its place in the row of a failure that is tried again
 _RETRIED = frozenset({"failure", "timeout", "retry asked"})
 
 
@@ -141,17 +142,22 @@ def row_of(change: Change, verdict: Verdict) -> Row | None:
             change.attempts,
             change.ran_us,
         )
+    return retry_row(change, guard.fence, verdict.at_us, verdict.run_at_us) if verdict.status == "pending" else None
+
+
+def retry_row(change: Change, fence: int, at_us: int = 0, run_at_us: int | None = None) -> Row | None:
+    """The row of a failure that is tried again, if it is one; the times may be left to whoever reads it (`stored_events_of_row`)."""
     error, record = change.error, change.record
-    if change.cause not in _RETRIED or verdict.status != "pending" or change.status != "pending" or error is None or record is None:
+    if change.cause not in _RETRIED or change.status != "pending" or error is None or record is None:
         return None
     return (
         "retried",
-        verdict.at_us,
+        at_us,
         change.job_id,
         change.queue,
         change.task,
         change.worker,
-        guard.fence,
+        fence,
         record.attempt,
         change.ran_us,
         change.cause,
@@ -162,7 +168,7 @@ def row_of(change: Change, verdict: Verdict) -> Row | None:
         change.delay_us,
         change.failures,
         change.crashes,
-        verdict.run_at_us,
+        run_at_us,
     )
 
 
@@ -237,6 +243,15 @@ def stored_events_of(change: Change, verdict: Verdict) -> list[Event]:
         if change.cause == "success" and verdict.applied
         else [event for event in events_of(change, verdict) if event.kind in STORED_KINDS]
     )
+
+
+STORED_OF_RETRY = 2  # events that the log keeps of one row of a failure that is tried again
+
+
+def stored_events_of_row(row: Sequence[Any], at_us: int) -> list[Event]:
+    """The events that the log keeps of such a row, which happened at that time."""
+    name, _, *told, _ = row
+    return [*ROW_KINDS[name].make(at_us, *told, at_us + row[_DELAY_US])[:STORED_OF_RETRY]]
 
 
 class _Failed(msgspec.Struct, frozen=True, gc=False):

@@ -1,43 +1,102 @@
-"""The store's bounded event log: what other processes and later readers see."""
+"""The store's bounded event log: what other processes and later readers see.
+
+An entry has all events of one call. Its seq is the place of the last of them, so places rise in the order in which events become
+visible. Failures that are tried again stand there as rows (core/events), each of which is two events; and what was prepared before
+the store's time was known takes its time from the entry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import msgspec
 
-from mulligan.core.events import EVENT_LOG_MAX, Event, StoredForm
-from mulligan.stores.sqlite.bulk import ROWS
+from mulligan.core.events import EVENT_LOG_MAX, STORED_OF_RETRY, Event, Row, stored_events_of_row
 from mulligan.stores.sqlite.hop import Transaction
 
-_APPEND = f"INSERT INTO mulligan_events (body) SELECT column1 FROM {ROWS} WHERE column1 IS NOT NULL"
+ENTRY_MAX = 1_000  # what one entry holds at most, so that none becomes too large to be read
+_TRIM_EVERY = 1_000  # events; what is beyond the bound is not shown in any case
+
+_APPEND = """
+INSERT INTO mulligan_events (seq, before_seq, at_us, body)
+SELECT before_seq + ?, before_seq, ?, ? FROM (SELECT coalesce(max(seq), 0) AS before_seq FROM mulligan_events)
+"""
 _TRIM = "DELETE FROM mulligan_events WHERE seq <= (SELECT max(seq) FROM mulligan_events) - ?"
-# The bodies travel as texts inside the JSON: they hold fractions, which SQLite would print with 15 digits.
+# From the first entry that has an event behind the wanted place and within the bound, so many events on. The bodies travel as texts
+# inside the JSON: they hold fractions, which SQLite would print with 15 digits.
 _READ = """
-SELECT json_group_array(json_array(seq, body))
-FROM (SELECT seq, body FROM mulligan_events WHERE seq > ? ORDER BY seq LIMIT ?)
+WITH start AS (
+  SELECT max(before_seq, after_seq) AS after_seq FROM mulligan_events, (SELECT max(?, max(seq) - ?) AS after_seq FROM mulligan_events)
+  WHERE seq > after_seq ORDER BY seq LIMIT 1)
+SELECT (SELECT after_seq FROM start), json_group_array(json_array(before_seq, at_us, body)) FROM (
+  SELECT before_seq, at_us, body FROM mulligan_events, start WHERE seq > after_seq AND before_seq < after_seq + ? ORDER BY seq)
 """
 
-_event_encoder = msgspec.json.Encoder()
-_event_decoder = msgspec.json.Decoder(Event)
-_log_decoder = msgspec.json.Decoder(list[tuple[int, str]])
+_encode = msgspec.json.Encoder().encode
+_entries_decoder = msgspec.json.Decoder(list[tuple[int, int | None, str]])
+_body_decoder = msgspec.json.Decoder(list[Event | list[Any]])
+_parts_decoder = msgspec.json.Decoder(list[msgspec.Raw])
+_part_decoder = msgspec.json.Decoder(Event | list[Any])
 
 
-def append_events(transaction: Transaction, events: Sequence[Event | StoredForm]) -> None:
+def append_events(transaction: Transaction, events: Sequence[Event]) -> None:
     """Writes events at the end of the log, and forgets the oldest beyond its bound."""
-    if not events:
-        return
-    transaction.run_rows(_APPEND, 1, [(_event_encoder.encode(event).decode(),) for event in events])
-    transaction.run(_TRIM, (EVENT_LOG_MAX,))
+    for at in range(0, len(events), ENTRY_MAX):
+        part = events[at : at + ENTRY_MAX]
+        append_entry(transaction, None, len(part), _encode(part).decode())
+
+
+def entry_of(told: Sequence[Event | Row]) -> tuple[int, str]:
+    """The number of events, and the text, of an entry for what an outcome of each of some jobs tells; the times are left open."""
+    rows = sum(type(one) is tuple for one in told)
+    return len(told) + rows * (STORED_OF_RETRY - 1), _encode(told).decode()
+
+
+def append_entry(transaction: Transaction, at_us: int | None, events: int, body: str) -> None:
+    """Writes an entry; None: each of its events says itself when it happened."""
+    last = transaction.connection.execute(_APPEND, (events, at_us, body)).lastrowid or 0
+    if last // _TRIM_EVERY != (last - events) // _TRIM_EVERY:
+        transaction.run(_TRIM, (EVENT_LOG_MAX,))
 
 
 def read_events(transaction: Transaction, after_seq: int, limit: int) -> list[Event]:
     """The events after a place in the log, oldest first. One that cannot be decoded is passed over."""
-    [text] = transaction.row(_READ, (after_seq, max(0, limit)))
-    events = []
-    for seq, body in _log_decoder.decode(text):
-        try:
-            events.append(msgspec.structs.replace(_event_decoder.decode(body), seq=seq))
-        except msgspec.DecodeError:
-            continue
+    first, text = transaction.row(_READ, (after_seq, EVENT_LOG_MAX, max(0, limit)))
+    events: list[Event] = []
+    for before_seq, at_us, body in _entries_decoder.decode(text):
+        for seq, event in enumerate(_events_of(body, at_us), before_seq + 1):
+            if first < seq <= first + limit and event is not None:
+                events.append(msgspec.structs.replace(event, seq=seq))
     return events
+
+
+def _events_of(body: str, at_us: int | None) -> Iterator[Event | None]:
+    """The events of an entry; None for what cannot be decoded."""
+    for part in _parts_of(body):
+        if isinstance(part, list):
+            try:
+                yield from stored_events_of_row(part, at_us or 0)
+            except (TypeError, ValueError):
+                yield None
+        else:
+            yield part if part is None or at_us is None else msgspec.structs.replace(part, at_us=at_us)
+
+
+def _parts_of(body: str) -> Iterator[Event | list[Any] | None]:
+    try:
+        yield from _body_decoder.decode(body)
+    except msgspec.DecodeError:
+        yield from _sound_parts(body)
+
+
+def _sound_parts(body: str) -> Iterator[Event | list[Any] | None]:
+    try:
+        raw = _parts_decoder.decode(body)
+    except msgspec.DecodeError:
+        return
+    for part in raw:
+        try:
+            yield _part_decoder.decode(part)
+        except msgspec.DecodeError:
+            yield None

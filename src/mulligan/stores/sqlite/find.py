@@ -10,7 +10,8 @@ import msgspec
 
 from mulligan.core.contract import FIND_LIMIT_MAX, Found, Query
 from mulligan.core.errors import UsageError
-from mulligan.core.job import LIVE, HistoryRecord, Job, Status
+from mulligan.core.job import LIVE, Job, Status
+from mulligan.stores.sqlite.history import histories
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.rows import numbers, read_jobs, to_json
 
@@ -20,13 +21,6 @@ GLANCE = 2_000
 _BY_ID = """
 SELECT json_group_array(j.seq)
 FROM (SELECT value AS wanted FROM json_each(?)) AS w CROSS JOIN mulligan_jobs AS j INDEXED BY mulligan_jobs_id WHERE j.id = w.wanted
-"""
-_HISTORY = """
-SELECT json_group_array(json_array(h.id, h.record)) FROM (
-  SELECT j.id, r.record
-  FROM (SELECT value AS chosen FROM json_each(?)) AS c
-    CROSS JOIN mulligan_jobs AS j CROSS JOIN mulligan_history AS r INDEXED BY mulligan_history_job
-  WHERE j.seq = c.chosen AND r.job = j.seq ORDER BY r.seq) AS h
 """
 _CONDITIONS = {
     "status": "status = ?",
@@ -61,28 +55,14 @@ DELETE FROM mulligan_jobs WHERE seq IN (
   ORDER BY finished_at_us, id LIMIT ?)
 """
 
-_history_decoder = msgspec.json.Decoder(list[tuple[str, str]])
-_record_decoder = msgspec.json.Decoder(HistoryRecord)
-
 
 def get(transaction: Transaction, ids: Sequence[str]) -> list[Job | None]:
     """The jobs with their histories, in the order of the ids; None where there is no such job."""
     [chosen] = transaction.row(_BY_ID, (to_json(list(dict.fromkeys(ids))),))
     jobs = {job.id: job for job in read_jobs(transaction, chosen)}
-    [text] = transaction.row(_HISTORY, (chosen,))
-    histories: dict[str, list[HistoryRecord]] = {}
-    for job_id, record in _history_decoder.decode(text):
-        histories.setdefault(job_id, []).append(_record_of(record))
-    for job_id, history in histories.items():
+    for job_id, history in histories(transaction, chosen).items():
         jobs[job_id] = msgspec.structs.replace(jobs[job_id], history=tuple(history))
     return [jobs.get(job_id) for job_id in ids]
-
-
-def _record_of(text: str) -> HistoryRecord:
-    try:
-        return _record_decoder.decode(text)
-    except msgspec.DecodeError as problem:
-        return HistoryRecord(generation=0, fence=0, attempt=0, outcome="undecodable", why=f"the stored record cannot be decoded: {problem}")
 
 
 def find(transaction: Transaction, query: Query, limit: int, after: str | None) -> Found:

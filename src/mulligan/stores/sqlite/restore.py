@@ -11,6 +11,7 @@ from mulligan.core.errors import StoreRejected
 from mulligan.core.job import Job
 from mulligan.core.receipt import Receipt
 from mulligan.stores.sqlite.bulk import ROWS, Params
+from mulligan.stores.sqlite.history import append_records
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.receipts import restore_receipts
 from mulligan.stores.sqlite.rows import COLUMNS, FIELDS, encode, to_json
@@ -18,7 +19,6 @@ from mulligan.stores.sqlite.rows import COLUMNS, FIELDS, encode, to_json
 _VALUES = ", ".join(f"column{place}" for place in range(1, len(COLUMNS) + 1))
 _RESTORE = f"INSERT INTO mulligan_jobs ({', '.join(COLUMNS)}) SELECT {_VALUES} FROM {ROWS} WHERE column1 IS NOT NULL"
 _KNOWN = "SELECT id, seq FROM mulligan_jobs WHERE id IN (SELECT value FROM json_each(?))"
-_RECORD = f"INSERT INTO mulligan_history (job, record) SELECT column1, column2 FROM {ROWS} WHERE column1 IS NOT NULL"
 # Nothing but this inserts jobs at rest, so the triggers that count them do not fire.
 _COUNT = """
 INSERT INTO mulligan_tallies (queue, status, jobs) VALUES (?, ?, ?) ON CONFLICT (queue, status) DO UPDATE SET jobs = jobs + excluded.jobs
@@ -35,7 +35,7 @@ def restore(transaction: Transaction, jobs: Sequence[Job], receipts: Mapping[str
     except sqlite3.IntegrityError as problem:
         raise StoreRejected(f"a restored job has the unique key of another live one of its queue: {problem}") from problem
     seqs = dict(transaction.rows(_KNOWN, (wanted,)))
-    transaction.run_rows(_RECORD, 2, [(seqs[job.id], to_json(record)) for job in new.values() for record in job.history])
+    append_records(transaction, None, [(seqs[job.id], to_json(record)) for job in new.values() for record in job.history])
     restore_receipts(transaction, {job_id: seqs[job_id] for job_id in new}, receipts)
     at_rest = Counter((job.queue, job.status) for job in new.values() if job.finished_at_us is not None)
     for (queue, status), count in at_rest.items():

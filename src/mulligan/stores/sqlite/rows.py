@@ -18,6 +18,7 @@ from mulligan.core.groups import is_group
 from mulligan.core.job import LANES, ErrorInfo, HistoryRecord, Job
 from mulligan.stores.sqlite.eventlog import append_events
 from mulligan.stores.sqlite.faults import DRIVER_ERRORS
+from mulligan.stores.sqlite.history import append_records
 from mulligan.stores.sqlite.hop import Transaction
 
 UNDECODABLE = "Undecodable"
@@ -169,11 +170,10 @@ def quarantine(transaction: Transaction, bad: Bad) -> None:
         fence=job.fence,
         attempt=job.attempts,
         outcome="undecodable",
-        ended_at_us=now_us,
         error=error,
         why=bad.reason,
     )
-    transaction.run("INSERT INTO mulligan_history (job, record) VALUES (?, ?)", (bad.seq, to_json(record)))
+    append_records(transaction, now_us, [(bad.seq, to_json(record))])
     detail = {"final": True, "cause": "undecodable", "error": UNDECODABLE, "message": error.message[:200], "why": bad.reason}
     event = Event(
         kind="FAILED",

@@ -181,4 +181,24 @@ _RECEIPTS = Migration(
     ),
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_FIRST, _RECEIPTS)
+_ENTRIES = Migration(
+    number=3,
+    name="the events of a call in one entry, the end of an execution beside its record",
+    statements=(
+        # The text of a record is made before the store's time is known (at_once.py). Older ones say themselves when they ended.
+        "ALTER TABLE mulligan_history ADD COLUMN ended_at_us INTEGER",
+        # An entry has the events behind before_seq up to its own seq (eventlog.py).
+        "ALTER TABLE mulligan_events RENAME TO mulligan_single_events",
+        """CREATE TABLE mulligan_events (
+             seq INTEGER PRIMARY KEY,
+             before_seq INTEGER NOT NULL,
+             at_us INTEGER,
+             body TEXT NOT NULL
+           ) STRICT""",
+        """INSERT INTO mulligan_events (seq, before_seq, at_us, body)
+           SELECT seq, seq - 1, NULL, '[' || body || ']' FROM mulligan_single_events""",
+        "DROP TABLE mulligan_single_events",
+    ),
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_FIRST, _RECEIPTS, _ENTRIES)

@@ -43,6 +43,7 @@ from mulligan.core.ring import Stretches
 from mulligan.core.schedule import Schedule, Tick
 from mulligan.stores.gather import GATHER_MAX, Gatherer
 from mulligan.stores.sqlite import claim, eventlog, find, insert, leases, limits, notes, receipts, restore, rows, settings, settle, stats
+from mulligan.stores.sqlite.at_once import ready
 from mulligan.stores.sqlite.connection import DURABILITIES, Durability
 from mulligan.stores.sqlite.faults import DRIVER_ERRORS, translated
 from mulligan.stores.sqlite.hop import Transaction
@@ -188,7 +189,9 @@ class SQLiteStore:
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
         check_all_writable(changes)
-        return await self._write(partial(settle.settle, changes=changes))
+        at_once = ready(changes)
+        at_us, verdicts = await self._write(partial(settle.settle, changes=changes, at_once=at_once))
+        return at_once.verdicts(at_us) if verdicts is None and at_once is not None else verdicts or []
 
     # -- Jobs: sweeping, cancelling, reading, removing ----------------------------------------------------------------
 
