@@ -22,8 +22,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     poll: float = 1.0  # longest sleep of an idle fetcher; hints wake it earlier
     grace: float = 25.0  # how long a stopping worker lets handlers finish
     sweep: float = 1.0  # pause between two looks for lapsed leases
-    ahead: int = 1_000  # most jobs claimed beyond the free slots, when jobs are short
-    batch: int = 500  # most outcomes in one write
+    ahead: int = 2_000  # most jobs claimed beyond the free slots, when jobs are short
+    batch: int = 1_000  # most outcomes in one write
     buffer: int = 5_000  # most outcomes waiting to be written before handlers wait
     keep_done: float | None = DAY_S  # retention; None keeps for ever
     keep_failed: float | None = 90 * DAY_S
