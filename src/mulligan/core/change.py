@@ -55,7 +55,8 @@ Guard = Held | Lapsed | Dead
 class Change(msgspec.Struct, frozen=True, gc=False):
     """The full field set of a job's next state, and the guard under which it may be written.
 
-    Where one is made for every job its first fields are given by their places: to find seventeen names takes six times as long.
+    Where one is made for every job its first fields are given by their places: to find seventeen names takes six times as long. The same
+    goes for the other values of core that are made for every job or every failure.
 
     Counters are absolute: the guard makes sure that they are still the ones the decision was made from.
     Times are not in it. The store writes run_at as its own now plus `delay_us` (or `run_at_us` where an absolute time was asked for).
@@ -85,7 +86,7 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     ran_us: int = 0  # how long the handler ran, for the execution timer
 
 
-class Verdict(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """The store's answer to one change. A refusal is data, not an exception."""
 
     job_id: str

@@ -20,7 +20,7 @@ PRIORITIES = (2, 1, 0)  # urgent, raised, normal: the order in which they are se
 HISTORY_MAX = 50
 
 
-class ErrorInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class ErrorInfo(msgspec.Struct, frozen=True, gc=False):
     """One error as text: never rebuilt into an exception object."""
 
     type: str
@@ -35,7 +35,7 @@ class ErrorInfo(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return _moment(self.at_us)
 
 
-class HistoryRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class HistoryRecord(msgspec.Struct, frozen=True, gc=False):
     """One claim that did not simply succeed: what happened, what was decided, and why."""
 
     generation: int

@@ -17,7 +17,7 @@ class Succeeded(msgspec.Struct, frozen=True, gc=False):
     result_json: str | None = None
 
 
-class Raised(msgspec.Struct, frozen=True, kw_only=True):
+class Raised(msgspec.Struct, frozen=True, gc=False):
     """The handler raised, ran out of time, or failed by hand; classify has ruled what the error calls for."""
 
     error: ErrorInfo

@@ -32,12 +32,12 @@ def classify(error: BaseException, policy: RetryPolicy, now_us: int, *, timed_ou
         # A snooze is as long as the policy says, however long; only what a server asks for is cut.
         wait_us = span_us(seconds) if wait_us is None else min(wait_us, policy.max_retry_after_us)
     return Raised(
-        error=describe(error, now_us),
-        ruling=ruling,
-        rule=storable_text(rule, TEXT_CHARS_MAX) if rule else "",
-        after_us=wait_us,
-        retry_after_us=told_us,
-        timed_out=timed_out,
+        describe(error, now_us),
+        ruling,
+        storable_text(rule, TEXT_CHARS_MAX) if rule else "",
+        wait_us,
+        told_us,
+        timed_out,
         code_missing=policy.code_missing,
     )
 

@@ -8,6 +8,7 @@ included. A requeue starts a new generation with all five counters at zero; what
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -59,7 +60,7 @@ class Case(msgspec.Struct, frozen=True):
         return self.job.max_retries is None or self.job.attempts < self.job.max_retries + 1
 
 
-class Fate(msgspec.Struct, frozen=True, kw_only=True):
+class Fate(msgspec.Struct, frozen=True):
     """What an outcome makes of a job. What is not given stays as it is."""
 
     cause: Cause
@@ -122,15 +123,16 @@ def _change(job: Job, fate: Fate, guard: Guard, settle_id: str, worker: str, sta
     generation = counted("generation", job.generation)
     why = storable_text(fate.why, WHY_CHARS_MAX)
     record = HistoryRecord(
-        generation=generation,
-        fence=job.fence,
-        attempt=0 if fate.cause == "requeue" else job.attempts,
-        outcome=fate.cause,
-        worker=worker,
-        started_at_us=started_at_us,
-        error=fate.error,
-        delay_us=fate.delay_us if fate.status == "pending" else None,
-        why=why,
+        generation,
+        job.fence,
+        0 if fate.cause == "requeue" else job.attempts,
+        fate.cause,
+        worker,
+        started_at_us,
+        None,
+        fate.error,
+        fate.delay_us if fate.status == "pending" else None,
+        why,
     )
     return Change(
         job.id,
@@ -147,13 +149,14 @@ def _change(job: Job, fate: Fate, guard: Guard, settle_id: str, worker: str, sta
         counted("snoozes", job.snoozes),
         counted("releases", job.releases),
         generation,
-        delay_us=fate.delay_us,
-        last_delay_us=job.last_delay_us if fate.last_delay_us is UNSET else fate.last_delay_us,
-        error=job.last_error if fate.error is None or _is_free(fate) else fate.error,
-        record=record,
-        worker=worker,
-        why=why,
-        ran_us=ran_us,
+        fate.delay_us,
+        job.last_delay_us if fate.last_delay_us is UNSET else fate.last_delay_us,
+        job.last_error if fate.error is None or _is_free(fate) else fate.error,
+        None,
+        record,
+        worker,
+        why,
+        ran_us,
     )
 
 
@@ -294,16 +297,7 @@ def _again(
     if max_age_us is not None and case.now_us + delay_us >= case.job.due_first_us + max_age_us:
         why = f"too old: in {span(delay_us / SECOND_US)} it would be beyond its maximum age of {span(max_age_us / SECOND_US)}; {why}"
         return _failed(cause, why, error or _own_error("mulligan.Expired", why, "too old", case.now_us), counters)
-    return Fate(
-        cause=cause,
-        status="pending",
-        why=why,
-        lane=lane,
-        delay_us=delay_us,
-        last_delay_us=last_delay_us,
-        error=error,
-        counters=counters,
-    )
+    return Fate(cause, "pending", why, lane, delay_us, last_delay_us, error, counters)
 
 
 def _failed(cause: Cause, why: str, error: ErrorInfo, counters: dict[str, int]) -> Fate:
@@ -333,8 +327,13 @@ def _asked_wait(case: Case, wished_us: int) -> tuple[int, str]:
 
 def _executions(job: Job, counted: int) -> str:
     """The limit in words, and how much of it is used where that does not follow from the count before it."""
-    limit = "unlimited executions" if job.max_retries is None else f"at most {job.max_retries + 1} executions"
-    return limit if job.attempts == counted else f"{limit}, {job.attempts} used"
+    return _limit_in_words(job.max_retries, None if job.attempts == counted else job.attempts)
+
+
+@lru_cache(maxsize=1_000)
+def _limit_in_words(max_retries: int | None, used: int | None) -> str:
+    limit = "unlimited executions" if max_retries is None else f"at most {max_retries + 1} executions"
+    return limit if used is None else f"{limit}, {used} used"
 
 
 def _age(case: Case) -> str:

@@ -43,6 +43,8 @@ class Trace(NamedTuple):
 _traces: dict[tuple[str | int, ...], Trace] = {}
 TRACES_MAX = 1_000
 TRACE_FRAMES_MAX = 50  # of one that is kept
+_names: dict[type, str] = {}  # of what was raised
+NAMES_MAX = 1_000
 
 
 def describe(error: BaseException, at_us: int) -> ErrorInfo:
@@ -57,7 +59,7 @@ def describe(error: BaseException, at_us: int) -> ErrorInfo:
             text = _tail(_whole_traceback(error, text))
         elif len(text) > TRACEBACK_CHARS_MAX:
             text = _tail(text)
-    return ErrorInfo(type=name, message=message, code=_code(error), traceback=text, fingerprint=trace.fingerprint, at_us=at_us)
+    return ErrorInfo(name, message, _code(error), text, trace.fingerprint, at_us)
 
 
 def reported(
@@ -88,6 +90,15 @@ def _digest(text: str) -> str:
 
 
 def _type_name(kind: type) -> str:
+    name = _names.get(kind)
+    if name is None:
+        if len(_names) >= NAMES_MAX:
+            _names.clear()
+        name = _names[kind] = _full_name(kind)
+    return name
+
+
+def _full_name(kind: type) -> str:
     module = str(kind.__module__)
     if module == _SIGNALS_MODULE and kind in _SIGNALS:
         return f"mulligan.{kind.__name__}"

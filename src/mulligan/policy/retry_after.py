@@ -12,11 +12,16 @@ from mulligan.core.clock import SECOND_US
 from mulligan.policy.checks import SECONDS_MAX
 
 HEADER_CHARS_MAX = 64
+KINDS_MAX = 1_000
+_TRICKS = ("__getattr__", "__getattribute__", "__dict__")  # by which an error may answer for what its class does not have
+_bare: dict[type, bool] = {}
 _SECONDS = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
 def retry_after_us(error: BaseException, now_us: int) -> int | None:
     """The wait the error carries in microseconds, 0 if it lies in the past; None if it carries none that can be read."""
+    if _carries_nothing(type(error)) and not error.__dict__:
+        return None
     for attribute, find in _PLACES:
         try:
             holder = getattr(error, attribute, None)
@@ -27,6 +32,17 @@ def retry_after_us(error: BaseException, now_us: int) -> int | None:
         if wait_us is not None:
             return wait_us
     return None
+
+
+def _carries_nothing(kind: type) -> bool:
+    """Whether errors of this type have none of the places, unless somebody gives one to an instance."""
+    known = _bare.get(kind)
+    if known is None:
+        if len(_bare) >= KINDS_MAX:
+            _bare.clear()
+        of_its_own = {name for base in kind.__mro__ if base not in BaseException.__mro__ for name in vars(base)}
+        known = _bare[kind] = of_its_own.isdisjoint((*_TRICKS, *(attribute for attribute, _ in _PLACES)))
+    return known
 
 
 def span_us(seconds: object) -> int | None:

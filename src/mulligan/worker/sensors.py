@@ -60,6 +60,8 @@ class Sensors:
         """What the policy may know when it decides about this job. If it adapts, what it looks at is measured from now on."""
         if policy is not None and policy.adaptive:
             self.adapts = True
+        if not (self._levels or self._pulses or self._failing):
+            return Signals(now_us=now_us)  # as where nothing is limited and no policy adapts
         over = self._over_budget(job, now_us) if self._levels else None
         pulse = self._pulses.get(job.queue)
         age_us = 0 if pulse is None or pulse.oldest_us is None else max(0, now_us - pulse.oldest_us)

@@ -105,14 +105,7 @@ class AtOnce(NamedTuple):
     def verdicts(self, at_us: int) -> list[Verdict]:
         """The answers, once it was written at that time."""
         return [
-            Verdict(
-                job_id=change.job_id,
-                applied=True,
-                status=change.status,
-                fence=fence,
-                run_at_us=at_us + change.delay_us if change.status == "pending" else None,
-                at_us=at_us,
-            )
+            Verdict(change.job_id, True, change.status, fence, at_us + change.delay_us if change.status == "pending" else None, "", at_us)
             for change, fence in zip(self.changes, self.fences, strict=True)
         ]
 
