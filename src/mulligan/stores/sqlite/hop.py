@@ -1,11 +1,12 @@
 """A thread that owns one connection, and the way to it: work is handed over, its answer comes back as a future.
 
-It is an Executor, so that an event loop hands work over by run_in_executor: any loop, in any thread, and a loop on virtual time can
-count what is under way. One piece of work is one whole transaction; nothing is ever left open between two of them.
+A plain event loop is answered straight away. For any other the thread is an Executor, which every loop knows; one on virtual time counts
+what is under way there. One piece of work is one whole transaction; nothing is ever left open between two of them.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 import queue
 import sqlite3
@@ -13,6 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
+from contextlib import suppress
 from functools import partial
 from typing import Any, ParamSpec, TypeVar
 
@@ -65,7 +67,42 @@ class Outside:
         return self._work()
 
 
-Item = tuple["Future[Any]", Callable[[], Any]]
+class Crossing:
+    """Where a thread leaves its answer for whoever waits on a plain event loop: as much of a Future as that takes, and no more."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[Any] = loop.create_future()
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Whether the answer is still wanted."""
+        return not self.future.cancelled()
+
+    def set_result(self, answer: Any) -> None:
+        """Hands the answer over."""
+        self._cross(answer, None)
+
+    def set_exception(self, problem: BaseException) -> None:
+        """Hands over what was raised."""
+        self._cross(None, problem)
+
+    def _cross(self, answer: Any, problem: BaseException | None) -> None:
+        with suppress(RuntimeError):  # its loop was closed meanwhile; nobody is left to be told
+            self.loop.call_soon_threadsafe(_land, self.future, answer, problem)
+
+
+def _land(future: asyncio.Future[Any], answer: Any, problem: BaseException | None) -> None:
+    if future.done():  # whoever waited was cancelled
+        return
+    if problem is None:
+        future.set_result(answer)
+    else:
+        future.set_exception(problem)
+
+
+Item = tuple["Future[Any] | Crossing", Callable[[], Any]]
 
 
 class Hop(Executor, ABC):
@@ -99,11 +136,25 @@ class Hop(Executor, ABC):
         """Hands over a piece of work. It is called without a transaction of its own: see `within`."""
         self.check_process()
         future: Future[T] = Future()
+        self._hand_over((future, partial(fn, *args, **kwargs) if args or kwargs else fn))
+        return future
+
+    async def run(self, work: Callable[[Transaction], T]) -> T:
+        """The answer of a piece of work that was given a transaction, for a caller on an event loop."""
+        loop = asyncio.get_running_loop()
+        if type(loop).run_in_executor is not asyncio.BaseEventLoop.run_in_executor:  # one that counts, such as that on virtual time
+            return await loop.run_in_executor(self, self.within(work))
+        self.check_process()
+        crossing = Crossing(loop)
+        self._hand_over((crossing, self.within(work)))
+        answer: T = await crossing.future
+        return answer
+
+    def _hand_over(self, item: Item) -> None:
         with self._door:
             if self._stopping:
                 raise IllegalMove("this store is closed: await store.open() first")
-            self._inbox.put((future, partial(fn, *args, **kwargs) if args or kwargs else fn))
-        return future
+            self._inbox.put(item)
 
     def within(self, work: Callable[[Transaction], T]) -> Callable[[], T]:
         """The work as something to submit: it will be given the transaction it runs in."""
@@ -147,7 +198,7 @@ class Hop(Executor, ABC):
         """Called after each piece of work that went well, before its commit."""
 
 
-def settle_future(future: Future[Any], work: Callable[[], Any], translate: Callable[[Exception], Exception]) -> None:
+def settle_future(future: Future[Any] | Crossing, work: Callable[[], Any], translate: Callable[[Exception], Exception]) -> None:
     """Runs the work, and answers with what it returns or raises."""
     try:
         answer = work()

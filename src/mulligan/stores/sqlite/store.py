@@ -123,12 +123,10 @@ class SQLiteStore:
         return session
 
     async def _write(self, work: Callable[[Transaction], T]) -> T:
-        writer = self._opened().writer
-        return await asyncio.get_running_loop().run_in_executor(writer, writer.within(work))
+        return await self._opened().writer.run(work)
 
     async def _read(self, work: Callable[[Transaction], T]) -> T:
-        reader = self._opened().reader
-        return await asyncio.get_running_loop().run_in_executor(reader, reader.within(work))
+        return await self._opened().reader.run(work)
 
     # -- Jobs: insert, claim, renew, settle ---------------------------------------------------------------------------
 
