@@ -18,7 +18,7 @@ from tests.sqlite.tracing import Call, statements_of, texts_of
 SIZES = (50, 500)
 CLAIM_MAX = 4  # look, take, remember, read; when to come again is asked only by a claim that is not full
 SETTLE_MAX = 3  # statements carry 512, 128, 32, ... rows, so that each is prepared once
-RETRIES_MAX = 3 * SETTLE_MAX + 2  # look; write, record and log in such parts; trim the log
+RETRIES_MAX = 2 * SETTLE_MAX + 3  # look; write and record in such parts; one entry of the log; trim it
 INSERT_MAX = 3
 COMMITS_PER_1000 = 40  # claims and settles of a drain (test_store_calls.py), of which those that meet share one
 

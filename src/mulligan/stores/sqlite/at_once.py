@@ -20,7 +20,7 @@ from mulligan.stores.sqlite.bulk import ROWS, Params
 from mulligan.stores.sqlite.eventlog import append_entry, entry_of
 from mulligan.stores.sqlite.history import append_records, trim_histories
 from mulligan.stores.sqlite.hop import Transaction
-from mulligan.stores.sqlite.rows import numbers, to_json
+from mulligan.stores.sqlite.rows import encode, numbers, to_json
 from mulligan.stores.sqlite.writes import NO_DELAY, apply, row_of_write
 
 # Successes without a result that differ only in their jobs: what they share is bound once, and the jobs travel as one JSON object, the
@@ -115,23 +115,19 @@ def ready(changes: Sequence[Change]) -> AtOnce | None:
     fences = held_fences(changes)
     if not fences:
         return None
-    pairs = list(zip(changes, fences, strict=True))
-    successes = [pair for pair in pairs if _is_success(pair[0])]
-    others = [pair for pair in pairs if not _is_success(pair[0])] if len(successes) < len(pairs) else []
-    if not all(_is_plain(change) for change, _ in others):
-        return None
+    successes: list[tuple[Change, int]] = []
+    others: list[tuple[Change, int]] = []
+    for pair in zip(changes, fences, strict=True):
+        change = pair[0]
+        if change.cause == "success" and change.status == "done" and change.record is None:
+            successes.append(pair)
+        elif change.result_json is None and (change.cause != "crash" or change.status != "pending"):
+            others.append(pair)
+        else:  # an event that tells a time which only the store knows, or a result of what is not done
+            return None
     alike = _alike_params(successes)
     rows = [] if alike else [_row_at_rest(change, fence) for change, fence in successes]
     return AtOnce(changes, fences, len(successes), alike, rows, _others_of(others) if others else None)
-
-
-def _is_success(change: Change) -> bool:
-    return change.cause == "success" and change.status == "done" and change.record is None
-
-
-def _is_plain(change: Change) -> bool:
-    """Whether no text about it tells a time that only the store knows, and it comes with no result."""
-    return change.result_json is None and (change.cause != "crash" or change.status != "pending")
 
 
 def _alike_params(successes: Sequence[tuple[Change, int]]) -> Params:
@@ -159,7 +155,7 @@ def _others_of(pairs: Sequence[tuple[Change, int]]) -> Others:
         else:
             rest.append(_row_at_rest(change, fence))
         if change.record is not None:
-            records.append((place, to_json(change.record)))
+            records.append((place, encode(change.record).decode()))
             if fence + change.generation > HISTORY_MAX:  # a job has at most one record for each claim and each requeue
                 long_lived.append(place)
         row = retry_row(change, fence)
@@ -182,7 +178,7 @@ def _row_again(change: Change) -> Params:
         change.releases,
         change.generation,
         NO_DELAY if change.last_delay_us is None else change.last_delay_us,
-        "" if change.error is None else to_json(change.error),
+        "" if change.error is None else encode(change.error).decode(),
         change.settle_id,
     )
     return row

@@ -77,7 +77,7 @@ def _events_of(body: str, at_us: int | None) -> Iterator[Event | None]:
         if isinstance(part, list):
             try:
                 yield from stored_events_of_row(part, at_us or 0)
-            except (TypeError, ValueError):
+            except (TypeError, ValueError, LookupError):
                 yield None
         else:
             yield part if part is None or at_us is None else msgspec.structs.replace(part, at_us=at_us)
