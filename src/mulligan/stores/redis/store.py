@@ -149,7 +149,9 @@ class RedisStore(NetworkStore):
         if self._clock is not None:
             return None
         client = self._client(connections=1)
-        wire = Wire(client.connection_pool)
+        wire = Wire.over(client.connection_pool)
+        if wire is None:
+            return None
         server = Server(client, self._address.app, None, self._losses, wire)
         return Direct(insert=lambda jobs: self._insert_here(lambda: insert.insert(server, jobs)), close=wire.aclose)
 
