@@ -156,3 +156,20 @@ async def test_detail_round_trips(store: Store, detail: dict[str, Any]) -> None:
     await store.record_events([Event(kind="WORKER_STARTED", at_us=1, detail=detail)])
     [event] = await store.read_events(0, 1)
     assert event.detail == detail
+
+
+async def test_a_retry_without_a_record_tells_when_it_runs(store: Store) -> None:
+    """The time of the next run is known from the change, whatever else comes with it."""
+    job = await put_and_claim(store)
+    [verdict] = await store.settle([retry(job, 5, record=None)])
+    [told] = [event for event in await all_events(store) if event.kind == "RETRY_SCHEDULED"]
+    assert told.detail["run_at_us"] == verdict.run_at_us
+
+
+@pytest.mark.parametrize(
+    ("after", "limit", "many"), [(0, 2**63 - 1, 8), (5, 2**63 - 1, 3), (2**63 - 2, 1, 0), (2, 0, 0), (-5, 3, 3), (3, -1, 0)]
+)
+async def test_places_and_limits_may_be_anything(store: Store, after: int, limit: int, many: int) -> None:
+    """A place far behind the end has nothing behind it, one before the beginning everything; a limit beyond the log is the whole of it."""
+    await store.record_events([Event(kind="QUEUE_PAUSED", at_us=1) for _ in range(8)])
+    assert len(await store.read_events(after, limit)) == many

@@ -90,8 +90,8 @@ POLICY = (
         "the last failure drops the job's error",
         "D6 A13",
         DECIDE,
-        "error=job.last_error if fate.error is None or _is_free(fate) else fate.error,",
-        "error=None,",
+        "job.last_error if fate.error is None or _is_free(fate) else fate.error,",
+        "None,",
         ("tests/policy/test_decide.py",),
     ),
     Bug(

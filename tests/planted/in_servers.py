@@ -19,7 +19,7 @@ SERVERS = (
     Bug(
         "SQLite: a success is written without its fence",
         "A1 B3",
-        "stores/sqlite/settle.py",
+        "stores/sqlite/writes.py",
         "AND mulligan_jobs.status = v.column2 AND mulligan_jobs.fence = v.column3",
         "AND mulligan_jobs.status = v.column2",
         (SETTLE,),
@@ -28,10 +28,28 @@ SERVERS = (
     Bug(
         "SQLite: successes that are alike are written without their fence",
         "A1 B3",
-        "stores/sqlite/settle.py",
+        "stores/sqlite/at_once.py",
         "AND mulligan_jobs.status = 'processing' AND mulligan_jobs.fence = ?2",
         "AND mulligan_jobs.status = 'processing' AND ?2 > 0",
         (SETTLE,),
+        "sqlite",
+    ),
+    Bug(
+        "SQLite: a batch with failures needs no fence",
+        "A1 B3",
+        "stores/sqlite/at_once.py",
+        "AND j.status = 'processing' AND j.fence = w.value AND j.cancel_requested = 0",
+        "AND j.status = 'processing' AND j.cancel_requested = 0",
+        ("tests/conformance/test_whole_batches.py",),
+        "sqlite",
+    ),
+    Bug(
+        "SQLite: a retry wins over a cancel",
+        "C7",
+        "stores/sqlite/at_once.py",
+        "AND j.fence = w.value AND j.cancel_requested = 0",
+        "AND j.fence = w.value",
+        ("tests/conformance/test_cancel.py",),
         "sqlite",
     ),
     Bug(

@@ -362,3 +362,22 @@ def test_reported_errors_are_made_storable() -> None:
     assert plain.code == "c" * 200 + "… (300 characters in all)"
     assert reported("x", NOW_US).code is None
     assert len(reported("x", NOW_US, exception_type="t" * 300).type) == 200 + len("… (300 characters in all)")
+
+
+def test_types_that_cannot_be_hashed_have_names() -> None:
+    """A stranger's metaclass may forbid it, or say that all types are equal."""
+
+    class Equal(type):
+        __hash__ = None  # type: ignore[assignment]
+
+        def __eq__(cls, other: object) -> bool:
+            return True
+
+    class First(Exception, metaclass=Equal):
+        pass
+
+    class Second(Exception, metaclass=Equal):
+        pass
+
+    for _ in range(2):
+        assert [describe(error, NOW_US).type.rpartition(".")[2] for error in (First(), Second())] == ["First", "Second"]

@@ -167,3 +167,36 @@ def test_spans_are_cut_to_a_year() -> None:
     assert retry_after_us(Carrier(retry_after="9" * 64), NOW_US) == YEAR_US
     assert [span_us(0), span_us(0.0000014), span_us(-(10**400))] == [0, 1, 0]
     assert span_us("5") is None
+
+
+class Strange(type):
+    """A metaclass whose types cannot be asked anything."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(cls, other: object) -> bool:
+        raise RuntimeError("no")
+
+    def __getattribute__(cls, name: str) -> Any:
+        if name in ("__mro__", "__dict__"):
+            raise RuntimeError("no")
+        return super().__getattribute__(name)
+
+
+class Lazy(Exception, metaclass=Strange):
+    """Says when to come again, if one looks at what it is made of."""
+
+    @property
+    def retry_after(self) -> float:
+        return 4
+
+
+class Mute(Exception, metaclass=Strange):
+    """Says nothing."""
+
+
+def test_types_that_cannot_be_asked() -> None:
+    """Which types carry a wait is remembered by which type it is, and by nothing that a type could say of itself."""
+    for _ in range(2):
+        assert retry_after_us(Lazy(), NOW_US) == 4 * SECOND_US
+        assert retry_after_us(Mute(), NOW_US) is None

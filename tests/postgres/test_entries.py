@@ -5,6 +5,7 @@ from __future__ import annotations
 from mulligan.core.events import EVENT_LOG_MAX, Event
 from mulligan.stores.postgres import PostgresStore
 from mulligan.stores.postgres.entries import ENTRY_MAX
+from mulligan.stores.postgres.eventlog import _READ
 from tests.builders import all_events, claim, new_job, retry
 from tests.postgres.conftest import Raw
 
@@ -41,3 +42,27 @@ async def test_times_are_those_of_the_write(store: PostgresStore) -> None:
     assert {event.at_us for event in told} == {verdict.at_us for verdict in verdicts}
     runs_at = {event.job_id: event.detail["run_at_us"] for event in told if event.kind == "RETRY_SCHEDULED"}
     assert runs_at == {verdict.job_id: verdict.run_at_us for verdict in verdicts}
+
+
+async def test_a_damaged_entry_does_not_end_a_reader(store: PostgresStore, raw: Raw) -> None:
+    """Pages shorter than what was lost are not empty, which would tell a reader that nothing follows."""
+    await store.record_events([Event(kind="QUEUE_PAUSED", at_us=1) for _ in range(3 * ENTRY_MAX)])
+    raw.run("UPDATE {s}.events SET bodies = 'x' WHERE seq <= %s", (2 * ENTRY_MAX,))
+    assert [event.seq for event in await store.read_events(0, 2)] == [2 * ENTRY_MAX + 1, 2 * ENTRY_MAX + 2]
+    raw.run("UPDATE {s}.events SET bodies = 'x'")
+    assert await store.read_events(0, 2) == []
+
+
+async def test_a_full_log_is_not_gone_through(store: PostgresStore, raw: Raw) -> None:
+    """Neither adding to a log of very many entries nor reading its end looks at them all, whatever the statistics say."""
+    raw.run("ANALYZE {s}.events")
+    raw.run("INSERT INTO {s}.events (seq, many, at_us, bodies) SELECT g, 1, NULL, '[]' FROM generate_series(1, %s) g", (EVENT_LOG_MAX,))
+    looked = "SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_xact_user_tables WHERE relid = '{s}.events'::regclass"
+    with raw.connection.transaction():
+        raw.run("SELECT {s}.add_events(0, ARRAY['[]'], ARRAY[1]::bigint[], %s)", (EVENT_LOG_MAX,))
+        [[added]] = raw.rows(looked)
+    with raw.connection.transaction():
+        raw.run(_READ.replace("$1", str(EVENT_LOG_MAX - 5)).replace("$2", "100").replace("$3", str(EVENT_LOG_MAX)))
+        [[read]] = raw.rows(looked)
+    assert added <= 10
+    assert read <= 20

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import msgspec
+import pytest
+
 from mulligan.core.clock import ManualClock
 from mulligan.core.events import EVENT_LOG_MAX, Event, events_of
 from mulligan.stores.redis import RedisStore
@@ -48,3 +51,34 @@ async def test_a_number_that_was_removed_is_found_again(store: RedisStore) -> No
     await command(store, "DEL", "{}seq")
     await failed(store, 1)
     assert [event.seq for event in await all_events(store)] == list(range(1, 9))
+
+
+async def test_a_log_that_was_emptied_begins_again(store: RedisStore) -> None:
+    """Without the number and without entries there is nothing to go on from; what is written then is there."""
+    await store.record_events([Event(kind="QUEUE_PAUSED", at_us=1)] * 9)
+    await command(store, "XTRIM", "{}events", "MAXLEN", 0)
+    await command(store, "DEL", "{}seq")
+    assert len(await failed(store, 1)) == 3
+    assert [event.kind for event in await all_events(store)] == ["FAILED", "RETRY_SCHEDULED"]
+
+
+async def test_a_damaged_entry_does_not_end_a_reader(store: RedisStore) -> None:
+    """Pages shorter than what was lost are not empty, which would tell a reader that nothing follows."""
+    for many in (1, 30, 1):
+        await store.record_events([Event(kind="QUEUE_PAUSED", at_us=1)] * many)
+    await command(store, "DEL", "{}events")
+    event = msgspec.msgpack.encode([(Event(kind="QUEUE_PAUSED", at_us=1), None, None)])
+    for seq, entry in ((1, event), (31, b"\xc1"), (32, event)):
+        await command(store, "XADD", "{}events", str(seq), "at", "0", "events", entry)
+    assert [found.seq for found in await store.read_events(0, 10)] == [1]
+    assert [found.seq for found in await store.read_events(1, 10)] == [32]
+    assert await store.read_events(32, 10) == []
+
+
+@pytest.mark.parametrize("fields", [("a", "b"), ("at", "soon", "events", "b")])
+async def test_foreign_entries_are_passed_over(store: RedisStore, fields: tuple[str, ...]) -> None:
+    """What somebody else put into the stream is no event, and no error either."""
+    await store.record_events([Event(kind="QUEUE_PAUSED", at_us=1)])
+    await command(store, "XADD", "{}events", "2", *fields)
+    await store.record_events([Event(kind="QUEUE_RESUMED", at_us=1)])
+    assert [event.kind for event in await all_events(store)] == ["QUEUE_PAUSED", "QUEUE_RESUMED"]

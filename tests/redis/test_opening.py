@@ -7,6 +7,7 @@ import redis
 
 from mulligan.core.errors import BadSetting, SchemaMismatch, StoreUnavailable
 from mulligan.stores.redis import RedisStore, from_url
+from mulligan.stores.redis.server import SCHEMA_VERSION
 from mulligan.stores.redis.url import parse
 from tests.builders import claim, new_job
 from tests.redis.keys import command, keys
@@ -96,9 +97,19 @@ async def test_no_such_database(server: Redis) -> None:
 
 async def test_newer_keys_are_refused(own: RedisStore, server: Redis) -> None:
     """Keys of a newer layout are left alone."""
-    await command(own, "SET", "{}schema", "2")
+    await command(own, "SET", "{}schema", str(SCHEMA_VERSION + 1))
     with pytest.raises(SchemaMismatch, match="newer mulligan"):
         await from_url(server.url).open()
+
+
+async def test_older_keys_are_refused(own: RedisStore, server: Redis) -> None:
+    """Keys of a layout that scripts can no longer read are left as they are, and it is told how to bring the jobs along."""
+    await own.insert([new_job()])
+    await command(own, "SET", "{}schema", str(SCHEMA_VERSION - 1))
+    before = await keys(own)
+    with pytest.raises(SchemaMismatch, match="mulligan copy"):
+        await from_url(server.url).open()
+    assert await keys(own) == before
 
 
 async def test_apps_do_not_meet(server: Redis) -> None:
@@ -131,4 +142,4 @@ async def test_describe_tells_the_facts(store: RedisStore) -> None:
     await store.insert([new_job()])
     facts = await store.describe()
     assert str(facts["server"]).startswith("Redis 6") or "Redis" in str(facts["server"]) or "Valkey" in str(facts["server"])
-    assert (facts["schema_version"], facts["jobs"], facts["durability"], facts["losses"]) == (1, 1, "aof", [])
+    assert (facts["schema_version"], facts["jobs"], facts["durability"], facts["losses"]) == (SCHEMA_VERSION, 1, "aof", [])

@@ -20,8 +20,17 @@ COUNTS = blob(run_of((0, 0, 0, 0, 1)))
 
 def state_due_at(due: object) -> bytes:
     """The state of a job that waits in queue q, with this as its due time."""
+    return _state(None, due)
+
+
+def state_settled_by(settle_id: object) -> bytes:
+    """The state of such a job which is due, with this as the id of its last settlement."""
+    return _state(settle_id, 1)
+
+
+def _state(settle_id: object, due: object) -> bytes:
     claimed = ("pending", 0, 0, 1, 1, *(None,) * 6)
-    return run_of((*claimed, "fresh", 1, COUNTS, None, None, False, due, "q", 0, 1, 1, None, False, None, None, None))
+    return run_of((*claimed, "fresh", 1, COUNTS, settle_id, None, False, due, "q", 0, 1, 1, None, False, None, None, None))
 
 
 # What somebody may have done to the keys of a job, and what the reason must name.
@@ -43,6 +52,7 @@ DAMAGE: dict[str, tuple[str, Any, str]] = {
     "state is short": ("state", run_of(("pending", 1)), "created_at_us"),
     "due time is gone": ("state", state_due_at(None), "due_us"),
     "due time is a text": ("state", state_due_at("soon"), "due_us"),
+    "settle id is a number": ("state", state_settled_by(5), "settle_id"),
 }
 SEEN_BY_THE_CLIENT = ("payload is a number", "tags are a map")
 
@@ -153,3 +163,16 @@ async def test_damaged_records_and_events_are_passed_over(store: RedisStore) -> 
         await command(store, "XADD", "{}events", name, "at", entry[b"at"], "events", entry[b"events"] if place != 1 else b"\xc1")
     assert [record.outcome for record in (await get(store, job.id)).history] == ["failure", "undecodable", "failure"]
     assert [event.seq for event in await all_events(store)] == [1, 2, 5, 6]
+
+
+async def test_a_history_of_another_kind_stops_nobody(store: RedisStore) -> None:
+    """A claim takes the last error from there; where there is no list, the job has none, and the others are claimed as well."""
+    jobs = [new_job() for _ in range(3)]
+    await store.insert(jobs)
+    changes = [retry(job, 0) for job in (await claim(store)).jobs]
+    await store.settle([replace(change, record=replace(change.record, error=change.error)) for change in changes])
+    await command(store, "DEL", f"{{}}history:{jobs[1].id}")
+    await command(store, "SET", f"{{}}history:{jobs[1].id}", "x")
+    claimed = {job.id: job for job in (await claim(store)).jobs}
+    assert set(claimed) == {job.id for job in jobs}
+    assert [claimed[job.id].last_error is None for job in jobs] == [False, True, False]

@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mulligan.core.change import Change, Verdict
+from mulligan.core.errors import StoreError
 from mulligan.core.events import EVENT_LOG_MAX, Event
 from mulligan.core.job import Job
 from mulligan.stores.sqlite import SQLiteStore
 from mulligan.stores.sqlite.at_once import ready
 from mulligan.stores.sqlite.eventlog import ENTRY_MAX
-from tests.builders import all_events, crash, done, get, release, retry
+from tests.builders import TEXT_ERROR, all_events, claim, crash, done, get, new_job, put_and_claim, release, retry
 from tests.conformance.ends import EVERY_END, claimed
 
 
@@ -105,3 +107,34 @@ async def test_a_damaged_part_of_an_entry_hides_no_other(store: SQLiteStore) -> 
     assert [event.seq for event in await store.read_events(0, 10)] == [1, 3]
     await store._write(lambda t: t.run('UPDATE mulligan_events SET body = \'[["retried"], ["odd", 1, 2], 5, \' || substr(body, 2)'))
     assert [event.at_us for event in await store.read_events(0, 10)][:1] == [0]
+
+
+async def test_a_damaged_entry_does_not_end_a_reader(store: SQLiteStore) -> None:
+    """A page shorter than what was lost is not empty, which would tell a reader that nothing follows; and a damaged row moves no place."""
+    await store.insert([new_job() for _ in range(30)])
+    await store.settle([retry(job, 5) for job in (await claim(store, total=30)).jobs])
+    await store.set_queue("q", paused=True)
+    await store._write(lambda t: t.run("UPDATE mulligan_events SET body = json_replace(body, '$[0][14]', 'x') WHERE seq = 60"))
+    assert [event.seq for event in await store.read_events(0, 2)] == [3, 4]
+    await store._write(lambda t: t.run("UPDATE mulligan_events SET body = 'x' WHERE seq = 60"))
+    assert [(event.kind, event.seq) for event in await store.read_events(0, 2)] == [("QUEUE_PAUSED", 61)]
+
+
+@pytest.mark.parametrize(
+    ("end", "changed"),
+    [
+        (retry, {"error": replace(TEXT_ERROR, message="a\ud800b")}),
+        (retry, {"settle_id": "\ud800"}),
+        (done, {"settle_id": "\ud800"}),
+        (retry, {"attempts": 2**70}),
+        (done, {"attempts": 2**70}),
+    ],
+)
+async def test_what_cannot_be_stored_is_refused_by_the_store(
+    store: SQLiteStore, end: Callable[..., Change], changed: dict[str, Any]
+) -> None:
+    """A text or a number that no file takes is an error of the store's, whichever thread meets it; and nothing is written."""
+    job = await put_and_claim(store)
+    with pytest.raises(StoreError):
+        await store.settle([replace(end(job), **changed)])
+    assert (await get(store, job.id)).status == "processing"

@@ -152,6 +152,47 @@ async def test_a_log_of_single_events_is_read_on(path: Path, clock: ManualClock)
     await store.close()
 
 
+async def test_a_process_of_the_version_before_goes_on_writing(path: Path, clock: ManualClock) -> None:
+    """It knows of no entries and writes single events, before and after the others bring the file up to date; both are read in order."""
+    old = connect(path)
+    migrate(old, 1, MIGRATIONS[:2])
+    store = SQLiteStore(path, clock=clock)
+    await store.open()
+    for number in range(2):
+        await store.record_events([Event(kind="QUEUE_PAUSED", at_us=number), Event(kind="QUEUE_RESUMED", at_us=number)])
+        old.execute("INSERT INTO mulligan_events (body) VALUES (?)", (to_json(Event(kind="WORKER_STARTED", at_us=number)),))
+    old.close()
+    found = await store.read_events(0, 10)
+    assert [(event.kind, event.seq) for event in found] == [
+        *(("QUEUE_PAUSED", 1), ("QUEUE_RESUMED", 2), ("WORKER_STARTED", 3)),
+        *(("QUEUE_PAUSED", 4), ("QUEUE_RESUMED", 5), ("WORKER_STARTED", 6)),
+    ]
+    assert await store.read_events(2, 2) == found[2:4]
+    await store.close()
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        ("CREATE VIEW own AS SELECT seq, body FROM mulligan_events",),
+        ("CREATE TABLE gone (a)", "CREATE VIEW own AS SELECT a FROM gone", "DROP TABLE gone"),
+        ("CREATE TABLE t (a)", "CREATE TRIGGER own AFTER INSERT ON t BEGIN INSERT INTO gone VALUES (1); END"),
+    ],
+)
+def test_views_and_triggers_of_the_application_are_in_nobodys_way(path: Path, own: tuple[str, ...]) -> None:
+    """Not even those that lead nowhere, and those on our tables stay as they are."""
+    connection = connect(path)
+    migrate(connection, 1, MIGRATIONS[:2])
+    for statement in own:
+        connection.execute(statement)
+    known = "SELECT sql FROM sqlite_master WHERE name = 'own'"
+    before = connection.execute(known).fetchall()
+    migrate(connection, 1)
+    assert connection.execute(known).fetchall() == before
+    assert missing(connection) == []
+    connection.close()
+
+
 async def test_a_record_that_says_itself_when_it_ended(path: Path, clock: ManualClock) -> None:
     """So older files have it, and copied jobs."""
     store = SQLiteStore(path, clock=clock)

@@ -43,7 +43,7 @@ class Trace(NamedTuple):
 _traces: dict[tuple[str | int, ...], Trace] = {}
 TRACES_MAX = 1_000
 TRACE_FRAMES_MAX = 50  # of one that is kept
-_names: dict[type, str] = {}  # of what was raised
+_names: dict[int, tuple[type, str]] = {}  # of what was raised, by identity
 NAMES_MAX = 1_000
 
 
@@ -90,12 +90,12 @@ def _digest(text: str) -> str:
 
 
 def _type_name(kind: type) -> str:
-    name = _names.get(kind)
-    if name is None:
+    known = _names.get(id(kind))
+    if known is None:
         if len(_names) >= NAMES_MAX:
             _names.clear()
-        name = _names[kind] = _full_name(kind)
-    return name
+        known = _names[id(kind)] = kind, _full_name(kind)
+    return known[1]
 
 
 def _full_name(kind: type) -> str:

@@ -14,7 +14,7 @@ from mulligan.policy.checks import SECONDS_MAX
 HEADER_CHARS_MAX = 64
 KINDS_MAX = 1_000
 _TRICKS = ("__getattr__", "__getattribute__", "__dict__")  # by which an error may answer for what its class does not have
-_bare: dict[type, bool] = {}
+_bare: dict[int, tuple[type, bool]] = {}  # by identity: a stranger's type may not be hashable, or say that it equals another
 _SECONDS = re.compile(r"[+-]?\d+(\.\d+)?")
 
 
@@ -36,13 +36,16 @@ def retry_after_us(error: BaseException, now_us: int) -> int | None:
 
 def _carries_nothing(kind: type) -> bool:
     """Whether errors of this type have none of the places, unless somebody gives one to an instance."""
-    known = _bare.get(kind)
+    known = _bare.get(id(kind))
     if known is None:
         if len(_bare) >= KINDS_MAX:
             _bare.clear()
-        of_its_own = {name for base in kind.__mro__ if base not in BaseException.__mro__ for name in vars(base)}
-        known = _bare[kind] = of_its_own.isdisjoint((*_TRICKS, *(attribute for attribute, _ in _PLACES)))
-    return known
+        bases = type.__dict__["__mro__"].__get__(kind)
+        of_its_own = {
+            name for base in bases if base is not BaseException and base is not object for name in type.__dict__["__dict__"].__get__(base)
+        }
+        known = _bare[id(kind)] = kind, of_its_own.isdisjoint((*_TRICKS, *(attribute for attribute, _ in _PLACES)))
+    return known[1]
 
 
 def span_us(seconds: object) -> int | None:

@@ -114,6 +114,7 @@ async def _begun(database: Database, name: str, texts: list[str]) -> bool:
 
 async def read_events(database: Database, after_seq: int, limit: int) -> list[Event]:
     """The events after a place in the log, oldest first. One that cannot be decoded is passed over."""
+    after_seq, limit = max(0, after_seq), min(limit, EVENT_LOG_MAX)
     if limit <= 0:
         return []
     newest = await database.events.find_one({}, {"count": {"$size": "$events"}}, sort=[("_id", -1)])

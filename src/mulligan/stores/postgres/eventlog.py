@@ -14,10 +14,10 @@ from mulligan.stores.postgres.entries import ADD_EVENTS, entries_of
 
 # Entries from the place after which to read (`after`), which may lie within the first of them, or before all there are.
 _READ = """
-SELECT e.seq, e.many, e.at_us, e.bodies, a.after FROM (SELECT greatest($1::bigint,
-    (SELECT n.seq FROM {s}.events n ORDER BY n.seq DESC LIMIT 1) - $3::bigint,
-    (SELECT o.seq - o.many FROM {s}.events o ORDER BY o.seq LIMIT 1)) AS after OFFSET 0) AS a, {s}.events e
-WHERE e.seq > a.after AND e.seq - e.many < a.after + $2::bigint ORDER BY e.seq LIMIT $2
+WITH a AS MATERIALIZED (SELECT greatest($1::bigint, (SELECT n.seq FROM {s}.events n ORDER BY n.seq DESC LIMIT 1) - $3::bigint,
+    (SELECT o.seq - o.many FROM {s}.events o ORDER BY o.seq LIMIT 1)) AS after)
+SELECT e.seq, e.many, e.at_us, e.bodies, (SELECT after FROM a) FROM {s}.events e
+WHERE e.seq > (SELECT after FROM a) AND e.seq - e.many < (SELECT after FROM a) + $2::bigint ORDER BY e.seq LIMIT $2
 """
 
 _entry_decoder = msgspec.json.Decoder(list[msgspec.Raw])
@@ -32,14 +32,19 @@ async def record_events(database: Database, events: Sequence[Event]) -> None:
 
 async def read_events(database: Database, after_seq: int, limit: int) -> list[Event]:
     """The events after a place in the log, oldest first. One that cannot be decoded is passed over."""
-    events: list[Event] = []
-    for last, many, at_us, bodies, after in await database.rows(_READ, after_seq, max(0, limit), EVENT_LOG_MAX):
-        with suppress(msgspec.DecodeError):
-            for seq, body in enumerate(_entry_decoder.decode(bodies), last - many + 1):
-                if seq > after and len(events) < limit:
-                    with suppress(msgspec.DecodeError):
-                        events.append(_completed(_event_decoder.decode(body), seq, at_us))
-    return events
+    limit = min(max(0, limit), EVENT_LOG_MAX)
+    while True:
+        events: list[Event] = []
+        entries = await database.rows(_READ, after_seq, limit, EVENT_LOG_MAX)
+        for last, many, at_us, bodies, after in entries:
+            with suppress(msgspec.DecodeError):
+                for seq, body in enumerate(_entry_decoder.decode(bodies), last - many + 1):
+                    if seq > after and len(events) < limit:
+                        with suppress(msgspec.DecodeError):
+                            events.append(_completed(_event_decoder.decode(body), seq, at_us))
+        if events or not entries:
+            return events
+        after_seq = entries[-1][0]  # none of these can be decoded
 
 
 def _completed(event: Event, seq: int, at_us: int | None) -> Event:

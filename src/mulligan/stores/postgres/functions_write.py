@@ -30,7 +30,7 @@ BEGIN
   INSERT INTO {s}.events (seq, many, at_us, bodies)
   SELECT newest + sum(n.many) OVER (ORDER BY n.place), n.many, new_at_us, n.bodies
   FROM unnest(entries, counts) WITH ORDINALITY AS n(bodies, many, place);
-  DELETE FROM {s}.events e WHERE e.seq <= newest + (SELECT sum(n.many) FROM unnest(counts) AS n(many)) - keep;
+  DELETE FROM {s}.events e WHERE e.seq <= newest + (SELECT sum(n.many) FROM unnest(counts) AS n(many))::bigint - keep;
 END
 $$
 """

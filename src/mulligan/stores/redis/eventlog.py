@@ -69,9 +69,13 @@ async def record_events(server: Server, events: Sequence[Event]) -> None:
 async def read_events(server: Server, after_seq: int, limit: int) -> list[Event]:
     """The events after a place in the log, oldest first. One that cannot be decoded is passed over."""
     limit = max(0, min(limit, EVENT_LOG_MAX))
-    first, entries = (await server.run("events", after_seq, limit)).values
-    found = (event for last, at_us, entry in entries for event in _events_of(entry, int(at_us), last))
-    return [event for event in found if first <= event.seq < first + limit]
+    while True:
+        first, entries = (await server.run("events", after_seq, limit)).values
+        found = (event for last, at_us, entry in entries for event in _events_of(entry, at_us, last))
+        page = [event for event in found if event.seq >= first][:limit]
+        if page or not entries:
+            return page
+        after_seq = entries[-1][0]  # none of these can be decoded
 
 
 def _events_of(entry: bytes, at_us: int, last: int) -> Iterator[Event]:

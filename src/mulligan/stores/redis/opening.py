@@ -20,6 +20,11 @@ async def open_keys(server: Server, address: Address) -> None:
     """Checks the server's settings and the version of the keys, and makes the epoch where there is none."""
     durability.check(await durability.read_facts(server.client), address.durability, address.where)
     [version] = (await server.run("open", new_epoch(), SCHEMA_VERSION)).values
+    if version.isdigit() and int(version) < SCHEMA_VERSION:
+        raise SchemaMismatch(
+            f"{address.where}: the keys of app {address.app} have layout {version.decode()[:20]}, this mulligan speaks {SCHEMA_VERSION}; "
+            "copy the jobs with the mulligan that wrote them (mulligan copy), or use another ?app="
+        )
     if not version.isdigit() or int(version) > SCHEMA_VERSION:
         raise SchemaMismatch(
             f"{address.where}: the keys of app {address.app} have layout {version.decode()[:20]}, this mulligan speaks {SCHEMA_VERSION}; "

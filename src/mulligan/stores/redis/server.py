@@ -15,7 +15,7 @@ from mulligan.stores.redis.losses import Losses
 from mulligan.stores.redis.scripts import SCRIPTS
 from mulligan.stores.redis.wire import Wire
 
-SCHEMA_VERSION = 1  # of the layout of the keys
+SCHEMA_VERSION = 2  # of the layout of the keys
 
 
 class Answer:

@@ -121,13 +121,17 @@ def ready(changes: Sequence[Change]) -> AtOnce | None:
         change = pair[0]
         if change.cause == "success" and change.status == "done" and change.record is None:
             successes.append(pair)
-        elif change.result_json is None and (change.cause != "crash" or change.status != "pending"):
+        elif change.result_json is None and not _tells_a_time(change):
             others.append(pair)
         else:  # an event that tells a time which only the store knows, or a result of what is not done
             return None
     alike = _alike_params(successes)
     rows = [] if alike else [_row_at_rest(change, fence) for change, fence in successes]
     return AtOnce(changes, fences, len(successes), alike, rows, _others_of(others) if others else None)
+
+
+def _tells_a_time(change: Change) -> bool:
+    return change.status == "pending" and change.cause not in ("snooze", "release") and retry_row(change, 0) is None
 
 
 def _alike_params(successes: Sequence[tuple[Change, int]]) -> Params:

@@ -27,10 +27,11 @@ _TRIM = "DELETE FROM mulligan_events WHERE seq <= (SELECT max(seq) FROM mulligan
 # inside the JSON: they hold fractions, which SQLite would print with 15 digits.
 _READ = """
 WITH start AS (
-  SELECT max(before_seq, after_seq) AS after_seq FROM mulligan_events, (SELECT max(?, max(seq) - ?) AS after_seq FROM mulligan_events)
-  WHERE seq > after_seq ORDER BY seq LIMIT 1)
+  SELECT max(coalesce(before_seq, seq - 1), after_seq) AS after_seq
+  FROM mulligan_events, (SELECT max(?, max(seq) - ?) AS after_seq FROM mulligan_events) WHERE seq > after_seq ORDER BY seq LIMIT 1)
 SELECT (SELECT after_seq FROM start), json_group_array(json_array(before_seq, at_us, body)) FROM (
-  SELECT before_seq, at_us, body FROM mulligan_events, start WHERE seq > after_seq AND before_seq < after_seq + ? ORDER BY seq)
+  SELECT coalesce(before_seq, seq - 1) AS before_seq, at_us, iif(before_seq IS NULL, '[' || body || ']', body) AS body
+  FROM mulligan_events, start WHERE seq > after_seq AND coalesce(before_seq, seq - 1) < after_seq + ? ORDER BY seq)
 """
 
 _encode = msgspec.json.Encoder().encode
@@ -62,13 +63,18 @@ def append_entry(transaction: Transaction, at_us: int | None, events: int, body:
 
 def read_events(transaction: Transaction, after_seq: int, limit: int) -> list[Event]:
     """The events after a place in the log, oldest first. One that cannot be decoded is passed over."""
-    first, text = transaction.row(_READ, (after_seq, EVENT_LOG_MAX, max(0, limit)))
-    events: list[Event] = []
-    for before_seq, at_us, body in _entries_decoder.decode(text):
-        for seq, event in enumerate(_events_of(body, at_us), before_seq + 1):
-            if first < seq <= first + limit and event is not None:
-                events.append(msgspec.structs.replace(event, seq=seq))
-    return events
+    limit = max(0, limit)
+    while True:
+        first, text = transaction.row(_READ, (after_seq, EVENT_LOG_MAX, limit))
+        events: list[Event] = []
+        entries = _entries_decoder.decode(text)
+        for before_seq, at_us, body in entries:
+            for seq, event in enumerate(_events_of(body, at_us), before_seq + 1):
+                if first < seq <= first + limit and event is not None:
+                    events.append(msgspec.structs.replace(event, seq=seq))
+        if events or not entries or not limit:
+            return events
+        after_seq = first + limit  # none of these can be decoded
 
 
 def _events_of(body: str, at_us: int | None) -> Iterator[Event | None]:
@@ -78,7 +84,7 @@ def _events_of(body: str, at_us: int | None) -> Iterator[Event | None]:
             try:
                 yield from stored_events_of_row(part, at_us or 0)
             except (TypeError, ValueError, LookupError):
-                yield None
+                yield from [None] * STORED_OF_RETRY
         else:
             yield part if part is None or at_us is None else msgspec.structs.replace(part, at_us=at_us)
 

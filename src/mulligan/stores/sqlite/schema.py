@@ -187,17 +187,10 @@ _ENTRIES = Migration(
     statements=(
         # The text of a record is made before the store's time is known (at_once.py). Older ones say themselves when they ended.
         "ALTER TABLE mulligan_history ADD COLUMN ended_at_us INTEGER",
-        # An entry has the events behind before_seq up to its own seq (eventlog.py).
-        "ALTER TABLE mulligan_events RENAME TO mulligan_single_events",
-        """CREATE TABLE mulligan_events (
-             seq INTEGER PRIMARY KEY,
-             before_seq INTEGER NOT NULL,
-             at_us INTEGER,
-             body TEXT NOT NULL
-           ) STRICT""",
-        """INSERT INTO mulligan_events (seq, before_seq, at_us, body)
-           SELECT seq, seq - 1, NULL, '[' || body || ']' FROM mulligan_single_events""",
-        "DROP TABLE mulligan_single_events",
+        # An entry has the events behind before_seq up to its own seq (eventlog.py); a body without one is a single event. So it stays a
+        # table that a process of the version before can go on writing to.
+        "ALTER TABLE mulligan_events ADD COLUMN before_seq INTEGER",
+        "ALTER TABLE mulligan_events ADD COLUMN at_us INTEGER",
     ),
 )
 

@@ -187,7 +187,10 @@ class SQLiteStore:
     async def settle(self, changes: Sequence[Change]) -> list[Verdict]:
         """Applies each change whose guard holds, in order; the others are refused, one by one."""
         check_all_writable(changes)
-        at_once = ready(changes)
+        try:
+            at_once = ready(changes)
+        except DRIVER_ERRORS as problem:  # a text that cannot be encoded, or a number that is too large
+            raise translated(problem, str(self.path)) from problem
         at_us, verdicts = await self._write(partial(settle.settle, changes=changes, at_once=at_once))
         return at_once.verdicts(at_us) if verdicts is None and at_once is not None else verdicts or []
 

@@ -9,7 +9,7 @@ while reached - first + 1 < limit do
   for _, entry in ipairs(entries) do
     if reached - first + 1 < limit then
       reached = tonumber(string.match(entry[1], '^%d+'))
-      found[#found + 1] = {reached, entry[2][2], entry[2][4]}
+      found[#found + 1] = {reached, tonumber(entry[2][2]) or 0, entry[2][4] or ''}
       from = '(' .. entry[1]
     end
   end

@@ -14,7 +14,8 @@ local function append(entry, many, at)
   if type(added) == 'table' then
     -- The number was removed or set back by hand: it goes on behind the newest entry.
     local newest = call('XREVRANGE', EVENTS, '+', '-', 'COUNT', 1)[1]
-    last = tonumber(string.match(newest[1], '^%d+')) + many
+    if not newest then call('UNLINK', EVENTS) end -- It was emptied as well.
+    last = (newest and tonumber(string.match(newest[1], '^%d+')) or 0) + many
     call('SET', SEQ, int(last))
     call('XADD', EVENTS, int(last), 'at', int(at), 'events', entry)
   end

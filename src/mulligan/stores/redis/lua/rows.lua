@@ -27,8 +27,8 @@ end
 local OWN_EXTRA, RECORDED, RECORD_ENTRIES, HISTORY_MAX, NIL = 1, 2, 3, 50, pack(nil)
 local function extra_of(id, where)
   if where == OWN_EXTRA then return call('GET', EXTRA .. id) end
-  local error = where == RECORDED and call('LINDEX', HISTORY .. id, 1 - RECORD_ENTRIES)
-  if error then return error, NIL end
+  local error = where == RECORDED and redis.pcall('LINDEX', HISTORY .. id, 1 - RECORD_ENTRIES)
+  if type(error) == 'string' then return error, NIL end
 end
 
 -- Adds to the records of a job.

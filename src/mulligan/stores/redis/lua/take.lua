@@ -68,7 +68,7 @@ local function taken(text, place, slots)
   local fine, _, lane, _, counts, settle_id, last_delay, extra, due, queue, _, created, due_first, _, cancel, _, key =
     pcall(unpack_limit, text, OTHER_PARTS, rest)
   if not fine or type(counts) ~= 'string' or type(created) ~= 'number' or type(due_first) ~= 'number'
-    or type(due) ~= 'number' or (key and type(key) ~= 'string') then
+    or type(due) ~= 'number' or (key and type(key) ~= 'string') or not is_text_or_nil(settle_id) then
     return nil
   end
   local fence_text, attempts_text = number(fence + 1), number(attempts + 1)
