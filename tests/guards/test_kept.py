@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import deque
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -19,17 +20,18 @@ BLOCKS_PER_JOB = 0.5
 
 @pytest.mark.parametrize("durable", [name for name in BACKENDS if name in DURABLE])  # the memory store keeps its jobs in this process
 async def test_nothing_is_kept_of_a_job(durable: str, tmp_path: Path) -> None:
-    """Blocks of memory in use after 2,000 jobs and after 2,000 more: the same, within half a block for each job."""
+    """Blocks of memory in use after 2,000 jobs, after 2,000 more and again: the same, within half a block for each job."""
     async with Scene(url_of(durable, tmp_path)) as scene, scene.app.worker() as worker:
         # The newest events are kept, which is a fixed number of very different sizes: a few of them, here.
         scene.app.events._ring = deque(maxlen=RING)
         blocks = []
-        for _ in range(3):
+        for _ in range(4):
             for jobs in (JOBS, 1):  # the last claim and the last batch stay until the next one: let those be of one job
                 await scene.fill(jobs)
                 await worker.drain()
             gc.collect()
             blocks.append(sys.getallocatedblocks())
-    kept = (blocks[2] - blocks[1]) / JOBS  # the first time everything is made that stays
+    # The first time everything is made that stays, and once in a while a connection more: what is kept of jobs is kept each time.
+    kept = min(after - before for before, after in pairwise(blocks[1:])) / JOBS
     print(f"{durable}: {kept:.4f} blocks kept for each job")
     assert kept <= BLOCKS_PER_JOB
