@@ -32,7 +32,7 @@ class FaultyStore:
 
     def __getattr__(self, name: str) -> Any:
         target = getattr(self._inner, name)
-        if name in ("listen", "announce", "url") or name.startswith("_"):
+        if name in ("listen", "announce", "url", "width") or name.startswith("_"):
             return target
 
         async def call(*args: Any, **kwargs: Any) -> Any:

@@ -11,6 +11,7 @@ from mulligan.core.clock import Clock, ManualClock, SystemClock
 from mulligan.core.contract import Query, Store
 from mulligan.core.errors import IllegalMove
 from mulligan.core.job import first_row
+from mulligan.worker.settings import WorkerSettings
 from tests.builders import ask, get, new_job, schedule, us
 
 CALLS: dict[str, Callable[[Store], Awaitable[object]]] = {
@@ -51,6 +52,13 @@ def test_every_call_of_the_contract_is_tried() -> None:
     """The table above names every method of the contract but those that open, close and wake, and `near`, which carries out nothing."""
     methods = {name for name, _ in inspect.getmembers(Store, inspect.isfunction) if not name.startswith("_")}
     assert methods - {"open", "close", "listen", "announce", "near"} == set(CALLS)
+
+
+def test_a_store_says_how_wide_calls_shall_be(unopened: Store) -> None:
+    """It is known before the store is open, and a worker could be told the same by its settings."""
+    width = unopened.width
+    settings = WorkerSettings(ahead=width.ahead, batch=width.batch)
+    assert WorkerSettings().width_on(unopened) == settings.width_on(unopened) == width
 
 
 @pytest.mark.parametrize("name", CALLS)

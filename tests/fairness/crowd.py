@@ -78,7 +78,7 @@ class Crowd:
         names = [queue.name for queue in self.queues] if queues is None else list(queues)
         worker = self.app.worker(queues=names, **settings)
         for name in names:
-            self._holding[name] += worker.settings.concurrency + worker.settings.ahead
+            self._holding[name] += worker.settings.concurrency + worker.settings.width_on(self.app.store).ahead
         return worker
 
     async def run(self, starts: int, workers: Iterable[Worker]) -> list[Start]:

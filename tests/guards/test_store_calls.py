@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from mulligan.core.contract import Width
 from tests.conftest import BACKENDS, DURABLE, url_of
 from tests.guards.scene import ATTEMPTS, JOBS, Scene
 
@@ -32,6 +33,23 @@ async def test_a_drain_takes_few_calls(backend: str, tmp_path: Path) -> None:
     assert per_1000(len(calls.claimed), JOBS) <= CALLS_PER_1000
     assert per_1000(len(calls.settled), JOBS) <= CALLS_PER_1000
     assert calls.by_name.total() - len(calls.claimed) - len(calls.settled) <= CHORES_MAX
+
+
+async def test_the_store_says_how_wide_calls_become(backend: str, tmp_path: Path) -> None:
+    """A worker whose settings do not say it asks for what its store names as its width; numbers of its own count more."""
+    slots, narrow = 100, Width(ahead=50, batch=20)
+    async with Scene(url_of(backend, tmp_path)) as scene:
+        scene.store.width = narrow
+        await scene.fill()
+        scene.calls.reset()
+        await scene.drain(concurrency=slots)
+        assert max(scene.calls.asked) <= slots + narrow.ahead
+        assert max(scene.calls.settled) == narrow.batch
+        await scene.fill()
+        scene.calls.reset()
+        await scene.drain(concurrency=slots, ahead=0, batch=10)
+        assert max(scene.calls.asked) == slots
+        assert max(scene.calls.settled) == 10
 
 
 # The memory store answers before a job could end, so that there is no reason to reach ahead.

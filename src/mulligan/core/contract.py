@@ -218,6 +218,13 @@ class Promise(msgspec.Struct, frozen=True, kw_only=True):
     weaknesses: tuple[Weakness, ...] = ()  # where that is less than the URL asks for
 
 
+class Width(msgspec.Struct, frozen=True):
+    """How much a store is best asked for at once, where a worker's settings do not say."""
+
+    ahead: int  # most jobs claimed beyond the free slots
+    batch: int  # most outcomes in one write
+
+
 class Listener(Protocol):
     """One sleeper's ear for wake-up hints. A hint carries nothing; missing one costs a poll interval, never a job."""
 
@@ -240,6 +247,7 @@ class Store(Protocol):
     """What a store does. Every call may be repeated after an unknown outcome. Usable from any event loop and thread."""
 
     url: str  # without secrets
+    width: Width  # what it drains short jobs fastest with
 
     async def open(self) -> None: ...
     async def close(self) -> None: ...

@@ -183,6 +183,7 @@ class Link:
         self._store = store
         self._process = process
         self.url = store.url
+        self.width = store.width
 
     async def open(self) -> None:
         """The store is open already."""

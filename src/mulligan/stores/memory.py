@@ -28,6 +28,7 @@ from mulligan.core.contract import (
     QueueState,
     Renewal,
     Stats,
+    Width,
     WorkerInfo,
 )
 from mulligan.core.errors import IllegalMove
@@ -52,6 +53,8 @@ WORKER_MEMORY_US = 3_600 * SECOND_US  # how long a silent worker is listed
 
 class MemoryStore:
     """A store in this process's memory: new → open → closed, and open again with the same rows."""
+
+    width = Width(ahead=2_000, batch=1_000)
 
     def __init__(self, clock: Clock | None = None) -> None:
         self.url = "memory://"

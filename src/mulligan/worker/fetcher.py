@@ -70,6 +70,7 @@ class Fetcher:
         self._health = health
         self._time = time
         self._settings = settings
+        self._ahead_max = settings.width_on(store).ahead
         self._worker = worker
         self._progress: asyncio.Future[None] | None = None
         self._freed: asyncio.Future[None] | None = None  # set while it rests beside jobs that a limit held back
@@ -204,7 +205,7 @@ class Fetcher:
             # Nothing more is due, or jobs outlast a claim: no reason to hold jobs that cannot start.
             self._ahead = self._ahead // 2 if full else 0
             return
-        self._ahead = min(self._settings.ahead, int(AHEAD_CLAIMS * self._ended / self._round_s * self._claim_s))
+        self._ahead = min(self._ahead_max, int(AHEAD_CLAIMS * self._ended / self._round_s * self._claim_s))
 
     async def _start(self, claimed: Claimed) -> None:
         jobs = self._planner.interleave(claimed.jobs, claimed.held_back)

@@ -8,6 +8,7 @@ import socket
 import msgspec
 
 from mulligan.core.clock import SECOND_US
+from mulligan.core.contract import Store, Width
 from mulligan.core.errors import BadSetting, shown
 
 LEASE_S = 30.0
@@ -22,8 +23,8 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     poll: float = 1.0  # longest sleep of an idle fetcher; hints wake it earlier
     grace: float = 25.0  # how long a stopping worker lets handlers finish
     sweep: float = 1.0  # pause between two looks for lapsed leases
-    ahead: int = 2_000  # most jobs claimed beyond the free slots, when jobs are short
-    batch: int = 1_000  # most outcomes in one write
+    ahead: int | None = None  # most jobs claimed beyond the free slots, when jobs are short; None: what the store does best with
+    batch: int | None = None  # most outcomes in one write; None: what the store does best with
     buffer: int = 5_000  # most outcomes waiting to be written before handlers wait
     keep_done: float | None = DAY_S  # retention; None keeps for ever
     keep_failed: float | None = 90 * DAY_S
@@ -33,19 +34,19 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     keeper_thread: bool = True  # renew from a thread of its own, so that a blocked loop keeps its leases
 
     def __post_init__(self) -> None:
-        for name in ("concurrency", "ahead", "batch", "buffer"):
-            if not isinstance(getattr(self, name), int):
-                raise BadSetting(f"worker setting {name} must be a whole number, not {shown(getattr(self, name))}")
+        for name, most in (("concurrency", 10_000), ("ahead", 10_000), ("batch", 1_000), ("buffer", 1_000_000)):
+            value = getattr(self, name)
+            if value is None and name in ("ahead", "batch"):
+                continue
+            if not isinstance(value, int):
+                raise BadSetting(f"worker setting {name} must be a whole number, not {shown(value)}")
+            _between(name, value, 0 if name == "ahead" else 1, most)
         if not isinstance(self.keeper_thread, bool):
             raise BadSetting(f"worker setting keeper_thread must be True or False, not {shown(self.keeper_thread)}")
-        _between("concurrency", self.concurrency, 1, 10_000)
         _between("lease", self.lease, 0.1, DAY_S)
         _between("poll", self.poll, 0.001, 3_600)
         _between("grace", self.grace, 0, DAY_S)
         _between("sweep", self.sweep, 0.001, 3_600)
-        _between("ahead", self.ahead, 0, 10_000)
-        _between("batch", self.batch, 1, 1_000)
-        _between("buffer", self.buffer, 1, 1_000_000)
         if self.thread_turn is not None:
             _between("thread_turn", self.thread_turn, 0.00001, 1)
         if self.gc_every is not None:
@@ -59,6 +60,11 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lease_us(self) -> int:
         return round(self.lease * SECOND_US)
+
+    def width_on(self, store: Store) -> Width:
+        """How much this worker asks that store for at once."""
+        best = store.width
+        return Width(best.ahead if self.ahead is None else self.ahead, best.batch if self.batch is None else self.batch)
 
 
 def _between(name: str, value: float, low: float, high: float) -> None:

@@ -180,7 +180,8 @@ class Supervisor:
 
     def _begin(self, place: int, command: Sequence[str] = ()) -> Child:
         worker = self._worker
-        cells = worker.concurrency + worker.ahead + worker.buffer + worker.batch
+        width = worker.width_on(self._store)
+        cells = worker.concurrency + width.ahead + worker.buffer + width.batch
         child = Child(place, command or self._command, cells, self._on_alone)
         self._children.add(child)
         self._limits[child] = 1 - SPREAD * self._kit.rng.random()

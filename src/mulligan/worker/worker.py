@@ -152,7 +152,7 @@ class Worker:
             near,
             self._bus,
             self._health,
-            batch_max=settings.batch,
+            batch_max=settings.width_on(kit.store).batch,
             buffer_max=settings.buffer,
             settled=self.executor.settled,
             written=self._on_written,

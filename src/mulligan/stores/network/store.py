@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from mulligan.core.clock import Clock, system_rng
-from mulligan.core.contract import Inserted, Near
+from mulligan.core.contract import Inserted, Near, Width
 from mulligan.core.errors import BadSetting, IllegalMove, MulliganError, StoreError, StoreUnavailable
 from mulligan.core.job import NewJob
 from mulligan.stores.gather import GATHER_MAX
@@ -39,6 +39,7 @@ REPEAT_WAIT_S = 0.2  # at most so long, times the number of failures, before eac
 class NetworkStore(ABC):
     """A store behind a network; see the module. `url` has no secrets, `where` names the server in errors."""
 
+    width = Width(ahead=2_000, batch=1_000)
     inserts_at_once = 1  # connections of a loop that goes on inserting
 
     def __init__(self, url: str, where: str, *, clock: Clock | None, timeout_s: float) -> None:

@@ -30,6 +30,7 @@ from mulligan.core.contract import (
     QueueState,
     Renewal,
     Stats,
+    Width,
     WorkerInfo,
 )
 from mulligan.core.errors import BadSetting, IllegalMove, MulliganError
@@ -66,6 +67,7 @@ from mulligan.stores.redis.wire import Wire
 class RedisStore(NetworkStore):
     """Jobs of one app in one Redis (or Valkey). Usable from any event loop and any thread of the process that opened it."""
 
+    width = Width(ahead=1_000, batch=500)  # nothing else happens while a script runs: wider, and worker and server wait for each other
     inserts_at_once = 2  # the server is so quick that waiting for it is a third of the time of a hundred callers
 
     def __init__(self, address: Address, *, clock: Clock | None = None) -> None:

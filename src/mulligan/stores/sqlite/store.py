@@ -32,6 +32,7 @@ from mulligan.core.contract import (
     QueueState,
     Renewal,
     Stats,
+    Width,
     WorkerInfo,
 )
 from mulligan.core.errors import BadSetting, IllegalMove
@@ -58,6 +59,8 @@ BUSY_TIMEOUT_MAX_S = 600
 
 class SQLiteStore:
     """Jobs in one SQLite file. Usable from any event loop and any thread of the process that opened it."""
+
+    width = Width(ahead=2_000, batch=1_000)  # a commit of a thousand outcomes takes hardly longer than one of five hundred
 
     def __init__(
         self, path: str | Path, *, clock: Clock | None = None, durability: Durability = "full", busy_timeout_s: float = 5.0
