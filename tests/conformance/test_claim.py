@@ -58,6 +58,15 @@ async def test_finished_jobs_are_not_claimed(store: Store) -> None:
     assert (await claim(store, fifo(), ask(), ask(lane="retry"))).jobs == []
 
 
+async def test_a_repeat_of_a_wide_claim_answers_its_jobs_in_their_order(store: Store) -> None:
+    """Also where their places take more than a byte."""
+    await store.insert([new_job() for _ in range(400)])
+    first = await claim(store, claim_id="wide", total=300)
+    again = await claim(store, claim_id="wide", total=300)
+    assert [job.id for job in again.jobs] == [job.id for job in first.jobs]
+    assert len(first.jobs) == 300
+
+
 async def test_due_is_inclusive(store: Store, clock: ManualClock) -> None:
     """A job is not claimed a microsecond before its time, and is at that very time (M05, W04)."""
     await store.insert([new_job(delay_s=10)])

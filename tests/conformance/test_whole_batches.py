@@ -127,3 +127,28 @@ async def test_fifty_records_of_a_long_life_are_kept(store: Store) -> None:
         await store.settle([retry(job)])
         [job] = (await store.claim(fresh_id(), "me", [ask(lane="retry")], 1, us(LEASE_S))).jobs
     assert [one.fence for one in (await get(store, job.id)).history] == list(range(3, 53))
+
+
+async def test_jobs_of_a_batch_go_each_to_their_own_place(store: Store, clock: ManualClock) -> None:
+    """Failures of jobs of several queues and priorities in one batch, some to wait and some not: each is claimed from where it belongs, and
+    only when it is due."""
+    places = [(queue, priority, delay_s) for delay_s in (0, 5) for priority in (0, 1) for queue in ("a", "b")]
+    jobs = [new_job(queue, priority=priority) for queue, priority, _ in places]
+    await store.insert(jobs)
+    asks = {(queue, priority): ask(queue, lane=None, priority=priority) for queue in ("a", "b") for priority in (0, 1)}
+    taken = {job.id: job for job in (await store.claim(fresh_id(), "me", list(asks.values()), 100, us(LEASE_S))).jobs}
+    await store.settle([retry(taken[job.id], delay_s) for job, (_, _, delay_s) in zip(jobs, places, strict=True)])
+    for delay_s in (0, 5):
+        for (queue, priority), both_lanes in asks.items():
+            found = (await store.claim(fresh_id(), "me", [msgspec.structs.replace(both_lanes, lane="retry")], 9, us(LEASE_S))).jobs
+            assert [job.id for job in found] == [jobs[places.index((queue, priority, delay_s))].id]
+        clock.advance(5)
+
+
+@pytest.mark.parametrize("length", [1, 31, 32, 255, 256, 300])
+async def test_the_name_of_a_settlement_comes_back_whatever_its_length(store: Store, length: int) -> None:
+    """It is a caller's text. The next claim shows it as it was given."""
+    [job] = await claimed(store, 1)
+    await store.settle([retry(job, settle_id="x" * length)])
+    [again] = (await store.claim(fresh_id(), "me", [ask(lane="retry")], 1, us(LEASE_S))).jobs
+    assert again.settle_id == "x" * length

@@ -176,3 +176,13 @@ async def test_a_history_of_another_kind_stops_nobody(store: RedisStore) -> None
     claimed = {job.id: job for job in (await claim(store)).jobs}
     assert set(claimed) == {job.id for job in jobs}
     assert [claimed[job.id].last_error is None for job in jobs] == [False, True, False]
+
+
+async def test_a_claim_that_drops_an_entry_begins_anew(store: RedisStore) -> None:
+    """Where an index names a job that is gone, the others are answered once each, and one that is damaged is told of once."""
+    jobs = [new_job() for _ in range(3)]
+    await store.insert(jobs)
+    await damage(store, jobs[0].id, "body is gone")
+    await command(store, "DEL", f"{{}}state:{jobs[1].id}", f"{{}}body:{jobs[1].id}")
+    assert [job.id for job in (await claim(store)).jobs] == [jobs[2].id]
+    assert [(event.kind, event.job_id) for event in await all_events(store)] == [("FAILED", jobs[0].id)]

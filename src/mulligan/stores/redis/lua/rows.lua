@@ -25,9 +25,10 @@ end
 
 -- The last error and the result of a job, if it has one of them, as one or two texts; `where` is what its state says of them (layout.py).
 local OWN_EXTRA, RECORDED, RECORD_ENTRIES, HISTORY_MAX, NIL = 1, 2, 3, 50, pack(nil)
+local NEWEST_ERROR = int(1 - RECORD_ENTRIES) -- a text: a number is put in words anew for each command
 local function extra_of(id, where)
   if where == OWN_EXTRA then return call('GET', EXTRA .. id) end
-  local error = where == RECORDED and redis.pcall('LINDEX', HISTORY .. id, 1 - RECORD_ENTRIES)
+  local error = where == RECORDED and redis.pcall('LINDEX', HISTORY .. id, NEWEST_ERROR)
   if type(error) == 'string' then return error, NIL end
 end
 

@@ -40,7 +40,7 @@ local HELD = pack(owner, now + lease)
 local HELD_WITHOUT_SLOTS = HELD .. pack(nil)
 local LANE_TEXTS = {fresh = pack('fresh', 'processing', nil), retry = pack('retry', 'processing', nil)}
 local UPDATED, CLAIM, CALM = pack(now, nil), pack(claim_id), pack(false, now)
-local UNSALTED, SALTS, SHORT = byte(NIL), 128, 32
+local UNSALTED, SALTS = byte(NIL), 128
 
 -- A function of a text that remembers what it makes of it.
 local function made_once(make)
@@ -55,9 +55,19 @@ local function made_once(make)
   end
 end
 
+-- How the places of a claim's jobs, which all differ, and the heads of texts of some length are packed: cmsgpack takes longer for one of
+-- them than all else of a row.
+local function place_text(place)
+  if place < 128 then return char(place) end
+  if place >= 65536 then return pack(place) end
+  local low = place % 256
+  return char(205, (place - low) / 256, low)
+end
+local short_head = made_once(function(length) return length < 32 and char(160 + length) or char(217, length) end)
+local HEADS_UP_TO = 255
+
 local claimed_under = made_once(function(fence_text) return fence_text .. CLAIM end)
 local held_after = made_once(function(last_delay) return HELD .. (last_delay and number(last_delay) or NIL) end)
-local short_head = made_once(function(length) return char(160 + length) end)
 
 -- The new state of one job, and what its row for the answer has of it in parts; at last the index of its concurrency key, if it has
 -- one. Nothing if it cannot be taken; then also whether that is because the index is wrong.
@@ -72,9 +82,10 @@ local function taken(text, place, slots)
     return nil
   end
   local fence_text, attempts_text = number(fence + 1), number(attempts + 1)
-  local unchanged = byte(text, -1) == UNSALTED and sub(text, rest + 1, -2) .. char(math.fmod(place, SALTS)) or sub(text, rest + 1)
-  local state = PROCESSING .. fence_text .. attempts_text .. UNTIMED .. number(place)
-    .. (slots and HELD .. pack(slots) or HELD_WITHOUT_SLOTS) .. unchanged
+  local is_unsalted = byte(text, -1) == UNSALTED
+  local state = PROCESSING .. fence_text .. attempts_text .. UNTIMED .. place_text(place)
+    .. (slots and HELD .. pack(slots) or HELD_WITHOUT_SLOTS) .. sub(text, rest + 1, is_unsalted and -2 or -1)
+    .. (is_unsalted and char(place % SALTS) or '')
   local head = (LANE_TEXTS[lane] or pack(lane, 'processing', nil)) .. number(created) .. UPDATED .. number(due_first) .. number(due)
     .. attempts_text .. counts
   return state, head, fence_text, settle_id, last_delay or false, extra, cancel, key and keyed_key(queue, lane, key)
@@ -82,10 +93,14 @@ end
 
 -- Adds a row to the answer, in as few new texts as can be: each costs more than its place in the list of pieces.
 local function compose(first, head, limits, claimed, settle_id, held_text, extra, result, tail, cancel)
-  local at, head_of_settle_id = #pieces, NIL
-  if settle_id then head_of_settle_id = #settle_id < SHORT and short_head(#settle_id) or pack(settle_id) end
+  local at, head_of_settle_id, text_of_settle_id = #pieces, NIL, ''
+  if settle_id and #settle_id <= HEADS_UP_TO then
+    head_of_settle_id, text_of_settle_id = short_head(#settle_id), settle_id
+  elseif settle_id then
+    head_of_settle_id = pack(settle_id)
+  end
   pieces[at + 1], pieces[at + 2], pieces[at + 3], pieces[at + 4], pieces[at + 5] = ROW, first, head, limits, claimed
-  pieces[at + 6], pieces[at + 7] = head_of_settle_id, settle_id and #settle_id < SHORT and settle_id or ''
+  pieces[at + 6], pieces[at + 7] = head_of_settle_id, text_of_settle_id
   pieces[at + 8], pieces[at + 9], pieces[at + 10], pieces[at + 11] = held_text, extra or NOTHING, result or '', tail
   pieces[at + 12] = cancel and pack(true, now) or CALM
   composed = composed + 1
@@ -99,51 +114,48 @@ end
 
 -- Takes the picked jobs. If an index names a job that is not there to take, drops that entry, takes nothing, and answers false.
 local function take(picked)
-  local ids, states, leases, leaving, left, orphans, bare, limited = {}, {}, {}, {}, {}, {}, {}, {}
+  local ids, states, leases, leaving, left, orphans, bare, limited, bodiless = {}, {}, {}, {}, {}, {}, {}, {}, {}
   for place, entry in ipairs(picked) do ids[place] = entry.id end
   local texts, keys = get_all(STATE, ids)
-  local heads, fences, settle_ids, delays, extras, cancels = {}, {}, {}, {}, {}, {}
+  local bodies = get_all(BODY, ids)
   local expires = int(now + lease)
   for place, entry in ipairs(picked) do
-    local line, state, head, fence, settle_id, delay, extra, cancel, keyed = entry.line, nil
-    if texts[place] then state, head, fence, settle_id, delay, extra, cancel, keyed = taken(texts[place], place, entry.slots) end
+    local id, line, text, state, head, fence, settle_id, delay, where, cancel, keyed = entry.id, entry.line, texts[place], nil
+    if text then state, head, fence, settle_id, delay, where, cancel, keyed = taken(text, place, entry.slots) end
     if state then
-      states[2 * place - 1], states[2 * place] = keys[place], state
-      leases[2 * place - 1], leases[2 * place] = expires, entry.id
-      heads[place], fences[place], settle_ids[place], delays[place], extras[place], cancels[place] =
-        head, fence, settle_id, delay, extra, cancel
-      gather(leaving, entry.key, entry.id)
+      local at = 2 * place
+      states[at - 1], states[at], leases[at - 1], leases[at] = keys[place], state, expires, id
+      gather(leaving, entry.key, id)
       if line and line.group then leave_group(entry, line, leaving, left) end
-      if keyed then gather(limited, keyed, expires, entry.id) end
-      if entry.slots then gather(limited, slots_key(line.queue, line.lane), expires, entry.id) end
+      if keyed then gather(limited, keyed, expires, id) end
+      if entry.slots then gather(limited, slots_key(line.queue, line.lane), expires, id) end
+      local first, limits, tail = parts_of(bodies[place])
+      if first then
+        local extra, result = extra_of(id, where)
+        compose(first, head, limits, claimed_under(fence), settle_id, held_after(delay), extra, result, tail, cancel)
+      else
+        bodiless[#bodiless + 1] = entry
+      end
     else
-      gather(orphans, entry.key, entry.id)
+      gather(orphans, entry.key, id)
       if line and line.group then leave_group(entry, line, orphans, bare) end
-      if texts[place] and not head then bad[#bad + 1] = entry.id end
+      if text and not head then bad[#bad + 1] = id end
     end
   end
   if next(orphans) then
     for key, gone in pairs(orphans) do in_portions('ZREM', key, gone) end
     drop_empty(bare)
-    moved = true
+    moved, pieces, composed = true, {}, 0
     return false
+  end
+  for _, entry in ipairs(bodiless) do
+    entry.is_bad = true
+    bad[#bad + 1] = entry.id
   end
   for key, gone in pairs(leaving) do in_portions('ZREM', key, gone) end
   drop_empty(left)
   set_all(states)
   in_portions('ZADD', LEASES, leases)
   for key, values in pairs(limited) do in_portions('ZADD', key, values) end
-  local bodies = get_all(BODY, ids)
-  for place, id in ipairs(ids) do
-    local first, limits, tail = parts_of(bodies[place])
-    if first then
-      local extra, result = extra_of(id, extras[place])
-      compose(first, heads[place], limits, claimed_under(fences[place]), settle_ids[place], held_after(delays[place]), extra, result, tail,
-        cancels[place])
-    else
-      picked[place].is_bad = true
-      bad[#bad + 1] = id
-    end
-  end
   return true
 end

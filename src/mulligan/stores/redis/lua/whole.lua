@@ -2,10 +2,22 @@
 -- delay, the part of the state that a settlement writes, extra, and error and rest of a record; false where there is none. ARGV[3], ARGV[4]:
 -- the entry of the log, and how many events it holds. If one of the jobs is not held, or is to be cancelled instead, nothing is written, and
 -- settle.lua judges them all. Like finish.lua it copies what it does not change; whoever fails often is claimed and settled often.
-local WIDTH, UP_TO_DUE, REST = 9, 17, 8
+local WIDTH, UP_TO_REST, REST = 9, 18, 8
 local given, unpack_limit, sub = decode(ARGV[2]), cmsgpack.unpack_limit, string.sub
 local ids, states, entering, extras, bare, freed, limited, tally, grouped = {}, {}, {}, {}, {}, {}, {}, {}, {}
 local NOW, CLEARED = pack(now), pack(nil, nil, nil, nil, nil)
+local LANE_FROM, LANE_TO = 2, 6 -- of what a settlement writes the lane comes first, and both have names of five letters
+
+-- The name of an index, and a score as text: mostly those of the job before.
+local last = {}
+local function entry_of(queue, lane, priority, at)
+  if queue ~= last.queue or lane ~= last.lane or priority ~= last.priority then
+    last.queue, last.lane, last.priority, last.key = queue, lane, priority, due_key(queue, lane, priority)
+  end
+  if at ~= last.at then last.at, last.score = at, int(at) end
+  return last.key, last.score
+end
+local AT = int(now)
 for i = 1, #given, WIDTH do ids[#ids + 1] = given[i] end
 local texts, keys = get_all(STATE, ids)
 
@@ -13,10 +25,9 @@ local texts, keys = get_all(STATE, ids)
 local function planned(place, id, text)
   local base = (place - 1) * WIDTH
   local fence, after, part, extra = given[base + 2], given[base + 4], given[base + 6], given[base + 7]
-  local ok, at_due, status, held, _, _, _, _, _, _, _, _, slots, lane, _, _, _, _, had_extra = pcall(unpack_limit, text, UP_TO_DUE)
-  if not ok or status ~= 'processing' or held ~= fence then return nil end
-  local fine, at_rest = pcall(unpack_limit, text, 1, at_due)
-  local sound, _, queue, priority, _, _, unique, cancel, group, concurrency = pcall(unpack_limit, text, REST, fine and at_rest or 0)
+  local ok, at_rest, status, held, _, _, _, _, _, _, _, _, slots, lane, _, _, _, _, had_extra, due = pcall(unpack_limit, text, UP_TO_REST)
+  if not ok or status ~= 'processing' or held ~= fence or type(due) ~= 'number' then return nil end
+  local sound, _, queue, priority, _, _, unique, cancel, group, concurrency = pcall(unpack_limit, text, REST, at_rest)
   if not sound or type(queue) ~= 'string' or type(priority) ~= 'number' or type(lane) ~= 'string' or not is_text_or_nil(group) then
     return nil
   end
@@ -26,16 +37,20 @@ local function planned(place, id, text)
   local run_at_text = run_at and number(run_at) or NIL
   states[2 * place - 1] = keys[place]
   states[2 * place] = number(after) .. number(fence) .. number(given[base + 3]) .. run_at_text .. NOW .. (run_at and NIL or NOW) .. CLEARED
-    .. part .. (run_at and run_at_text .. sub(text, at_rest + 1) or sub(text, at_due + 1))
-  -- The lane it goes to is the first value of what a settlement writes.
-  local _, new_lane = unpack_limit(part, 1)
+    .. part .. (run_at and run_at_text or number(due)) .. sub(text, at_rest + 1)
+  local new_lane = sub(part, LANE_FROM, LANE_TO)
   if run_at and group then
     gather(entering, group_key(queue, new_lane, priority, group), int(run_at), id)
     gather(entering, waiting_key(queue, new_lane, priority), int(run_at), id)
     gather(entering, groups_key(queue, new_lane, priority), '0', group)
     grouped[queue] = true
   else
-    gather(entering, run_at and due_key(queue, new_lane, priority) or finished_key(after), int(run_at or now), id)
+    if run_at then
+      local key, score = entry_of(queue, new_lane, priority, run_at)
+      gather(entering, key, score, id)
+    else
+      gather(entering, finished_key(after), AT, id)
+    end
   end
   if extra then
     extras[#extras + 1], extras[#extras + 2] = EXTRA .. id, extra
