@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,19 @@ async def test_describe_tells_the_doctor_what_there_is(store: Store, path: Path)
     assert about["file_bytes"] == path.stat().st_size
     assert about["wal_bytes"] == Path(f"{path}-wal").stat().st_size > 0
     assert about["hints"] == "on"
+
+
+async def test_new_file_has_larger_pages_and_another_keeps_its_own(store: Store, path: Path) -> None:
+    """A file we make has pages of 8 KiB; one that the application made is used as it is."""
+    own = path.with_name("own.db")
+    with closing(sqlite3.connect(own)) as connection:
+        connection.execute("CREATE TABLE mine (a)")
+    other = SQLiteStore(own)
+    await other.open()
+    await other.insert([new_job()])
+    sizes = [await one._read(lambda t: t.row("PRAGMA page_size")) for one in (store, other)]
+    await other.close()
+    assert sizes == [(8_192,), (4_096,)]
 
 
 async def test_files_are_for_this_user_alone(store: Store, path: Path) -> None:
