@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from mulligan.core.change import Cause, Change, Dead, Grip, Guard, Held, Lapsed
 from mulligan.core.clock import SECOND_US, ManualClock
 from mulligan.core.contract import FIND_LIMIT_MAX, Ask, Claimed, Order, Query, Store, WorkerInfo
@@ -134,7 +136,9 @@ def done(job: Job, result_json: str | None = None, **fields: Any) -> Change:
 
 def retry(job: Job, delay_s: float = 0, **fields: Any) -> Change:
     """The handler raised, and the job may run again."""
-    given: dict[str, Any] = {"lane": "retry", "failures": job.failures + 1, "error": TEXT_ERROR, "record": record(job, "failure", delay_s)}
+    error = fields.get("error", TEXT_ERROR)  # one object in both places, as `decide` has it
+    noted = replace(record(job, "failure", delay_s), error=error)
+    given: dict[str, Any] = {"lane": "retry", "failures": job.failures + 1, "error": error, "record": noted}
     return change(job, "failure", "pending", delay_s=delay_s, **({"last_delay_us": us(delay_s)} | given | fields))
 
 

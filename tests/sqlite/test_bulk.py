@@ -47,7 +47,7 @@ def test_nothing_is_bound_that_the_driver_is_slow_with() -> None:
             row = row_of_write(change, "processing", 1, change.status, None, requeued=requeued)
             assert {type(value) for value in row} == {int, str}
             assert len(row) == _WIDTH
-        row = _row_again(change)
+        row = _row_again(change, "", 1)
         assert {type(value) for value in row} == {int, str}
         assert len((job.id, *row)) == _AGAIN_WIDTH
 

@@ -18,7 +18,7 @@ from mulligan.core.events import Event, Row, retry_row, stored_events_of
 from mulligan.core.job import HISTORY_MAX
 from mulligan.stores.sqlite.bulk import ROWS, Params
 from mulligan.stores.sqlite.eventlog import append_entry, entry_of
-from mulligan.stores.sqlite.history import append_records, trim_histories
+from mulligan.stores.sqlite.history import append_numbered, text_apart, trim_histories
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.rows import encode, numbers, to_json
 from mulligan.stores.sqlite.writes import NO_DELAY, apply, row_of_write
@@ -33,19 +33,22 @@ UPDATE mulligan_jobs INDEXED BY mulligan_jobs_id SET
 FROM (SELECT key AS settle_id, value AS job_id FROM json_each(?11)) AS v
 WHERE mulligan_jobs.id = v.job_id AND mulligan_jobs.status = 'processing' AND mulligan_jobs.fence = ?2
 """
-# The seq of each job that is held under its fence and nobody wants cancelled, in the order of the object from ids to fences.
+# The newest record of all, and the seq of each job that is held under its fence and nobody wants cancelled, in the order of the object
+# from ids to fences.
 _LOOK = """
-SELECT json_group_array(j.seq)
+SELECT (SELECT coalesce(max(seq), 0) FROM mulligan_history), json_group_array(j.seq)
 FROM json_each(?) AS w CROSS JOIN mulligan_jobs AS j INDEXED BY mulligan_jobs_id
 WHERE j.id = w.key AND j.status = 'processing' AND j.fence = w.value AND j.cancel_requested = 0
 """
-# Back to pending. The rows: seq, then the new values. Without a word about finished_at_us no trigger looks at it.
-_AGAIN_WIDTH = 12
+# Back to pending. The rows: seq, then the new values. Without a word about finished_at_us no trigger looks at it. The error of a failure
+# stands in its record, which is told by its number among those of the batch: with each write of the job, its row would be twice as long.
+_AGAIN_WIDTH = 13
 _APPLY_AGAIN = f"""
 UPDATE mulligan_jobs SET
   updated_at_us = ?, run_at_us = ? + v.column2, due_us = ? + v.column2, status = 'pending', lane = v.column3, attempts = v.column4,
   failures = v.column5, crashes = v.column6, snoozes = v.column7, releases = v.column8, generation = v.column9,
   last_delay_us = nullif(v.column10, {NO_DELAY}), last_error = nullif(v.column11, ''), settle_id = v.column12, result_json = NULL,
+  error_record = nullif(v.column13, 0) + ?,
   ready = 0, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL, slots = NULL
 FROM {ROWS} AS v WHERE mulligan_jobs.seq = v.column1
 """
@@ -59,20 +62,22 @@ class Others(NamedTuple):
     held: str  # ids and fences, as JSON
     again: list[tuple[int, Params]]  # pending again
     rest: list[Params]  # failed or cancelled
-    records: list[tuple[int, str]]
+    records: list[tuple[int, str, str]]  # and their errors, where those do not stand in the text
     long_lived: list[int]  # those that may have more records than are kept
     events: int
     entry: str
 
-    def write(self, transaction: Transaction, seqs: list[int]) -> None:
-        """Writes all, given the seq of each job."""
+    def write(self, transaction: Transaction, seqs: list[int], last_record: int) -> None:
+        """Writes all, given the seq of each job, and that of the newest record."""
         now_us = transaction.now_us
         again: list[Params] = [(seqs[place], *row) for place, row in self.again]
-        written = transaction.run_rows(_APPLY_AGAIN, _AGAIN_WIDTH, again, (now_us, now_us, now_us)) + apply(transaction, self.rest)
+        shared = (now_us, now_us, now_us, last_record)
+        written = transaction.run_rows(_APPLY_AGAIN, _AGAIN_WIDTH, again, shared) + apply(transaction, self.rest)
         if written != len(seqs):
             raise RuntimeError("rows changed inside a transaction that holds the write lock; this is a bug in the SQLite store")
         transaction.wakes = transaction.wakes or bool(again)
-        append_records(transaction, now_us, [(seqs[place], record) for place, record in self.records])
+        records: list[Params] = [(number, seqs[place], *texts) for number, (place, *texts) in enumerate(self.records, 1)]
+        append_numbered(transaction, last_record, now_us, records)
         trim_histories(transaction, [seqs[place] for place in self.long_lived])
         if self.events:
             append_entry(transaction, now_us, self.events, self.entry)
@@ -95,11 +100,11 @@ class AtOnce(NamedTuple):
             return False
         if self.others is None:
             return True
-        [text] = transaction.row(_LOOK, (self.others.held,))
+        last_record, text = transaction.row(_LOOK, (self.others.held,))
         seqs = numbers(text)
         if self.successes + len(seqs) != len(self.changes):
             return False
-        self.others.write(transaction, seqs)
+        self.others.write(transaction, seqs, last_record)
         return True
 
     def verdicts(self, at_us: int) -> list[Verdict]:
@@ -150,16 +155,20 @@ def _row_at_rest(change: Change, fence: int) -> Params:
 def _others_of(pairs: Sequence[tuple[Change, int]]) -> Others:
     again: list[tuple[int, Params]] = []
     rest: list[Params] = []
-    records: list[tuple[int, str]] = []
+    records: list[tuple[int, str, str]] = []
     long_lived: list[int] = []
     told: list[Event | Row] = []
     for place, (change, fence) in enumerate(pairs):
-        if change.status == "pending":
-            again.append((place, _row_again(change)))
-        else:
+        error, record = "" if change.error is None else encode(change.error).decode(), change.record
+        is_apart = change.status == "pending" and record is not None and record.error is change.error is not None
+        if change.status != "pending":
             rest.append(_row_at_rest(change, fence))
-        if change.record is not None:
-            records.append((place, encode(change.record).decode()))
+        elif is_apart:
+            again.append((place, _row_again(change, "", len(records) + 1)))
+        else:
+            again.append((place, _row_again(change, error, 0)))
+        if record is not None:
+            records.append((place, text_apart(record), error) if is_apart else (place, encode(record).decode(), ""))
             if fence + change.generation > HISTORY_MAX:  # a job has at most one record for each claim and each requeue
                 long_lived.append(place)
         row = retry_row(change, fence)
@@ -171,7 +180,7 @@ def _others_of(pairs: Sequence[tuple[Change, int]]) -> Others:
     return Others(held, again, rest, records, long_lived, *entry_of(told))
 
 
-def _row_again(change: Change) -> Params:
+def _row_again(change: Change, error: str, record: int) -> Params:
     row: tuple[Any, ...] = (
         change.delay_us,
         change.lane,
@@ -182,7 +191,8 @@ def _row_again(change: Change) -> Params:
         change.releases,
         change.generation,
         NO_DELAY if change.last_delay_us is None else change.last_delay_us,
-        "" if change.error is None else encode(change.error).decode(),
+        error,
         change.settle_id,
+        record,
     )
     return row

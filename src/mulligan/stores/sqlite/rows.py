@@ -26,13 +26,17 @@ UNDECODABLE = "Undecodable"
 # The fields of Job in their order, and their columns; what is no column of its own comes last there.
 FIELDS: tuple[str, ...] = tuple(name for name in Job.__struct_fields__ if name not in ("read_at_us", "history"))
 COLUMNS: tuple[str, ...] = tuple("grp" if name == "group" else name for name in FIELDS)
+# Mostly the last error stands in the record of the failure, and the job only says which. Its records are its own, and one that succeeded
+# has no last error: a process of the version before leaves error_record as it was.
+_LAST_ERROR = """iif(j.error_record IS NULL OR j.last_error IS NOT NULL OR j.status = 'done', j.last_error,
+  (SELECT h.error FROM mulligan_history AS h WHERE h.seq = j.error_record AND h.job = j.seq))"""
 _AS_JSON = {
-    "last_error": "json(j.last_error)",
+    "last_error": f"json({_LAST_ERROR})",
     "tags": "json(j.tags)",
     "cancel_requested": "json(iif(j.cancel_requested, 'true', 'false'))",
 }
 JOB_JSON = f"json_group_array(json_array({', '.join(_AS_JSON.get(name, f'j.{name}') for name in COLUMNS)}, ?))"
-JOB_COLUMNS = ", ".join(f"j.{name}" for name in COLUMNS)
+JOB_COLUMNS = ", ".join(_LAST_ERROR if name == "last_error" else f"j.{name}" for name in COLUMNS)
 
 # `chosen` is a JSON list of seq; the answer has their order, because the list is the outer loop.
 _CHOSEN = "FROM (SELECT value AS chosen FROM json_each(?)) AS c CROSS JOIN mulligan_jobs AS j WHERE j.seq = c.chosen"

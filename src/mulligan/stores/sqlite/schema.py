@@ -194,4 +194,15 @@ _ENTRIES = Migration(
     ),
 )
 
-MIGRATIONS: tuple[Migration, ...] = (_FIRST, _RECEIPTS, _ENTRIES)
+_ERRORS = Migration(
+    number=4,
+    name="the error of a failure that is tried again stands in its record only",
+    statements=(
+        # The seq of the record whose error is the job's last one. A text in last_error counts before it, and one that was left behind by a
+        # process of the version before, which knows of no such thing, counts for nothing (rows.py).
+        "ALTER TABLE mulligan_jobs ADD COLUMN error_record INTEGER",
+        "ALTER TABLE mulligan_history ADD COLUMN error TEXT",
+    ),
+)
+
+MIGRATIONS: tuple[Migration, ...] = (_FIRST, _RECEIPTS, _ENTRIES, _ERRORS)

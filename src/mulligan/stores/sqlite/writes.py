@@ -20,7 +20,7 @@ UPDATE mulligan_jobs INDEXED BY mulligan_jobs_id SET
   due_us = iif(v.column4 = 'pending', v.column5, due_us),
   status = v.column4, lane = v.column6, attempts = v.column7, failures = v.column8, crashes = v.column9, snoozes = v.column10,
   releases = v.column11, generation = v.column12, last_delay_us = nullif(v.column13, {NO_DELAY}),
-  last_error = nullif(v.column14, ''), result_json = nullif(v.column15, ''), settle_id = v.column16,
+  last_error = nullif(v.column14, ''), error_record = NULL, result_json = nullif(v.column15, ''), settle_id = v.column16,
   cancel_requested = iif(v.column17, 0, cancel_requested),
   due_first_us = iif(v.column17 AND v.column4 = 'pending', v.column5, due_first_us),
   ready = 0, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL, slots = NULL
