@@ -29,7 +29,18 @@ from mulligan.opening import OpenOnce
 from mulligan.policy.downstream import Downstream
 from mulligan.policy.queues import Queue, checked_changes
 from mulligan.policy.retry import RetryPolicy
-from mulligan.request import PLAIN, JobBuilder, Options, TaskOptions, TaskSettings, build_schedule, check_claim, check_jobs, check_queues
+from mulligan.request import (
+    PLAIN,
+    JobBuilder,
+    Options,
+    TaskOptions,
+    TaskSettings,
+    batches,
+    build_schedule,
+    check_claim,
+    check_jobs,
+    check_queues,
+)
 from mulligan.steering import BreakerStatus, ChangedQueue, QueueChanges, Steering
 from mulligan.stores import open_store
 from mulligan.sync import SyncApp
@@ -46,7 +57,6 @@ from mulligan.worker.worker import Worker
 P = ParamSpec("P")
 R = TypeVar("R")
 AnyHook = TypeVar("AnyHook", bound=Callable[..., Any])
-INSERT_BATCH_MAX = 500
 
 
 class Mulligan:
@@ -213,8 +223,7 @@ class Mulligan:
         check_jobs(jobs)
         await self.open()
         handles: list[Handle[Any]] = []
-        for start in range(0, len(jobs), INSERT_BATCH_MAX):
-            batch = jobs[start : start + INSERT_BATCH_MAX]
+        for batch in batches(jobs):
             inserted = await self.store.insert(batch)
             handles += [Handle(self, answer.id, answer.created) for answer in inserted]
             pairs = zip(batch, inserted, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict
 
@@ -25,6 +25,9 @@ TIMEOUT_S = 900.0  # no time-out at all must be asked for by writing timeout=Non
 TAGS_MAX = 20
 INTERVAL_MIN_US = 1_000
 CLAIM_MAX = 10_000
+INSERT_BATCH_MAX = 1_000  # jobs in one write
+INSERT_LARGE_MAX = 100  # of a batch whose payloads are longer than this together, so that every server takes it as one message
+INSERT_CHARS_MAX = 16 * 1024 * 1024
 KNOWN_MAX = 10_000  # tasks of which something is kept
 
 
@@ -121,6 +124,17 @@ def check_jobs(jobs: object) -> None:
             raise BadSetting(f"this call takes jobs made by task.job(...), not {shown(job)}")
 
 
+def batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
+    """The jobs in their order, as they go to the store, one write after the other."""
+    start = 0
+    while start < len(jobs):
+        batch = jobs[start : start + INSERT_BATCH_MAX]
+        if sum([len(job.payload) for job in batch]) > INSERT_CHARS_MAX:
+            batch = batch[:INSERT_LARGE_MAX]
+        yield batch
+        start += len(batch)
+
+
 class TaskOptions(TypedDict, total=False):
     """The settings of a task as keywords, for type checkers; see TaskSettings."""
 
@@ -209,8 +223,10 @@ class JobBuilder:
 
         `now_us` is this process's time: it makes the id and bounds the delay. When the job is due, the store's clock says.
         """
-        # The plain types first: asking an abstract one takes ten times as long.
-        if isinstance(args, str) or not isinstance(args, (tuple, list, Sequence)) or not isinstance(kwargs, (dict, Mapping)):
+        # What a call of a task gives comes first: asking for an abstract type takes ten times as long.
+        if (type(args) is not tuple or type(kwargs) is not dict) and (
+            isinstance(args, str) or not isinstance(args, (list, Sequence)) or not isinstance(kwargs, (dict, Mapping))
+        ):
             raise WrongArguments(f"{task.name}: give args as a list and kwargs as a dict, as in args=[1, 2], kwargs={{'x': 3}}")
         task.check_arguments(args, kwargs)
         like = self._without_options(task, now_us) if options == PLAIN else self._described(task, options, now_us)

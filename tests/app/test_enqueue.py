@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from mulligan import BadSetting, Constant, Mulligan, Rate, RetryPolicy, WrongArguments
-from mulligan.app import INSERT_BATCH_MAX
 from mulligan.core.clock import SECOND_US
 from mulligan.core.groups import group_of
+from mulligan.request import INSERT_BATCH_MAX, INSERT_CHARS_MAX
 from tests.faults import FaultyStore
 
 NEXT_CENTURY = datetime(2100, 1, 1, 12, 30, 15, 123456, tzinfo=timezone.utc)
@@ -168,19 +168,33 @@ async def test_only_a_created_job_is_announced(app: Mulligan) -> None:
 
 
 async def test_enqueue_many_keeps_the_order_and_writes_in_batches(app: Mulligan) -> None:
-    """Handles come in the order of the jobs, ids rise, and 1,234 jobs take three writes."""
+    """Handles come in the order of the jobs, ids rise, and 2,234 jobs take three writes."""
 
     @app.task
     async def work(number: int) -> None: ...
 
     app.store = faulty = FaultyStore(app.store)
-    jobs = [work.job(number) for number in range(1_234)]
+    jobs = [work.job(number) for number in range(2_234)]
     handles = await app.enqueue_many(jobs)
     assert [handle.id for handle in handles] == [job.id for job in jobs] == sorted(job.id for job in jobs)
-    assert faulty.calls["insert"] == -(-1_234 // INSERT_BATCH_MAX) == 3
-    assert (await app.status())["default"].ready == 1_234
+    assert faulty.calls["insert"] == -(-2_234 // INSERT_BATCH_MAX) == 3
+    assert (await app.status())["default"].ready == 2_234
     assert [lease.job.args for lease in await app.claim(limit=3)] == [[0], [1], [2]]
     assert await app.enqueue_many([]) == []
+
+
+async def test_large_payloads_go_in_smaller_batches(app: Mulligan) -> None:
+    """What is written at once is bounded by its size too; nothing is left out or changes its place."""
+
+    @app.task
+    async def work(number: int, text: str) -> None: ...
+
+    app.store = faulty = FaultyStore(app.store)
+    jobs = [work.job(number, "x" * (INSERT_CHARS_MAX // 200)) for number in range(250)]
+    handles = await app.enqueue_many(jobs)
+    assert [handle.id for handle in handles] == [job.id for job in jobs]
+    assert faulty.calls["insert"] == 2  # a hundred, and then all that is left
+    assert (await app.status())["default"].ready == 250
 
 
 async def test_enqueue_many_again_repeats_nothing(app: Mulligan) -> None:

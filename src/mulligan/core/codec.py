@@ -18,6 +18,7 @@ from mulligan.core.groups import SEPARATOR
 DEPTH_MAX = 64
 PAYLOAD_BYTES_MAX = 1024 * 1024
 INT_MIN, INT_MAX = -(2**63), 2**63 - 1
+SMALL = 2**30
 MESSAGE_CHARS_MAX = 4_000
 TRACEBACK_CHARS_MAX = 8_000
 NAME_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:/@-]{0,127}")
@@ -41,15 +42,26 @@ _any_decoder = msgspec.json.Decoder(Any)
 
 def encode_payload(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """The JSON text of a call's arguments, or BadPayload with the path of what cannot be stored."""
-    for position, value in enumerate(args):
-        check_storable(value, f"argument {position}")
+    for value in args:
+        # Small numbers and plain texts, which are most of what is passed, need no path in case they are refused.
+        kind = type(value)
+        if not (kind is int and -SMALL < value < SMALL) and not (kind is str and value.isascii()):
+            _check_arguments(args)
+            break
     for name, value in kwargs.items():
         if type(name) is not str:
             raise BadPayload(f"argument {shown(name)}: its name is not a string")
         if not name.isascii():
             _check_unicode(name, f"the name of argument {name!r}")
         check_storable(value, f"argument {name!r}")
-    return _bounded(_encode({"args": list(args), "kwargs": dict(kwargs)}), "the arguments")
+    if type(args) is not tuple or type(kwargs) is not dict:
+        args, kwargs = list(args), dict(kwargs)
+    return _bounded(_encode({"args": args, "kwargs": kwargs}), "the arguments")
+
+
+def _check_arguments(args: Sequence[Any]) -> None:
+    for position, value in enumerate(args):
+        check_storable(value, f"argument {position}")
 
 
 def decode_payload(text: str) -> Payload:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 
 _PATTERN = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
-_VARIANT = dict(zip("0123456789abcdef", "89ab" * 4, strict=True))  # a random digit with its upper two bits set to that of our ids
+_VARIANT = bytes(0x80 | byte & 0x3F for byte in range(256))  # a random byte with its upper two bits set to that of our ids
 _TAILS = 256  # drawn at once, because each draw is a call of the operating system
 
 
@@ -45,8 +45,9 @@ class _Maker:
 
 def _drawn() -> list[str]:
     """The last parts of ids, by chance but for the two bits of the variant."""
-    texts = os.urandom(8 * _TAILS).hex("-", 8).split("-")
-    return [f"{_VARIANT[text[0]]}{text[1:4]}-{text[4:]}" for text in texts]
+    chance = bytearray(os.urandom(8 * _TAILS))
+    chance[0 : 2 * _TAILS : 2] = chance[0 : 2 * _TAILS : 2].translate(_VARIANT)
+    return list(map("-".join, zip(chance[: 2 * _TAILS].hex("-", 2).split("-"), chance[2 * _TAILS :].hex("-", 6).split("-"), strict=True)))
 
 
 _maker = _Maker()

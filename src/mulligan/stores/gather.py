@@ -13,7 +13,7 @@ from mulligan.core.contract import Inserted
 from mulligan.core.errors import StoreRejected
 from mulligan.core.job import NewJob
 
-GATHER_MAX = 512  # jobs in one write; a longer insert gains nothing by company
+GATHER_MAX = 1_000  # jobs in one write; a longer insert gains nothing by company
 
 Write = Callable[[Sequence[NewJob]], Awaitable[list[Inserted]]]
 Part = tuple[Sequence[NewJob], "asyncio.Future[list[Inserted]]"]

@@ -222,7 +222,7 @@ class NetworkStore(ABC):
         self._opened()
         if not jobs:
             return []
-        return await (self._insert_now(jobs) if len(jobs) >= GATHER_MAX else self._loop_inserts().insert(jobs))
+        return await (self._insert_now(jobs) if len(jobs) > GATHER_MAX else self._loop_inserts().insert(jobs))
 
     async def _insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         session = self._opened()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import operator
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import asyncpg
+from msgspec.structs import replace
 
 from mulligan.core.contract import Inserted
 from mulligan.core.job import NewJob
@@ -32,8 +32,6 @@ SELECT $2, $3, $4, $5, $6, $7, $8, 'fresh', 'pending', t.at_us + $9, t.at_us, t.
 FROM (SELECT coalesce($1::bigint, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint) AS at_us OFFSET 0) AS t
 RETURNING created_at_us
 """
-_OF_EACH = ("id", "payload")
-_SHARED = operator.attrgetter(*(name for name in NewJob.__struct_fields__ if name not in _OF_EACH))
 
 
 async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
@@ -104,7 +102,8 @@ def is_alike(jobs: Sequence[NewJob]) -> bool:
     first = jobs[0]
     if first.delay_us < 0 or (first.unique_key, first.eta_us, first.schedule, first.tick_us) != (None,) * 4:
         return False
-    return all(map(_SHARED(first).__eq__, map(_SHARED, jobs)))
+    like = replace(first, id="", payload="")
+    return all([replace(job, id="", payload="") == like for job in jobs])  # noqa: C419 - a list takes half as long as a generator
 
 
 def _params_alike(jobs: Sequence[NewJob], now_us: int | None) -> list[Any]:

@@ -136,7 +136,7 @@ class SQLiteStore:
     async def insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """Stores new jobs; see Inserted for what a known id or a taken unique key answers."""
         self._opened()
-        return await (self._insert_now(jobs) if len(jobs) >= GATHER_MAX else self._gatherer().insert(jobs))
+        return await (self._insert_now(jobs) if len(jobs) > GATHER_MAX else self._gatherer().insert(jobs))
 
     async def _insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await self._write(partial(insert.insert, jobs=jobs))
