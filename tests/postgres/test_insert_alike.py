@@ -60,3 +60,23 @@ async def test_a_known_id_leaves_nothing_of_the_short_way(store: PostgresStore, 
     assert list(await all_jobs(store)) == [known.id]
     assert [answer.created for answer in await store.insert(batch)] == [True] * 3
     assert len(await all_jobs(store)) == 3
+
+
+@pytest.mark.parametrize("odd", [{"id": "a,b"}, {"payload": "1\n2"}])
+async def test_what_cannot_be_joined_goes_the_long_way(store: PostgresStore, raw: Raw, odd: dict[str, Any]) -> None:
+    """An id with a comma and a payload with a line break come back whole: what joins the others is not taken for a joint."""
+    batch = [new_job(), replace(new_job(), **odd), replace(new_job(), payload="\x1f ü, 日本")]
+    with without(raw, "insert_alike"):
+        await store.insert(batch)
+    stored = await all_jobs(store)
+    assert {job.id: job.payload for job in batch} == {job.id: job.payload for job in stored.values()}
+
+
+async def test_joined_jobs_come_back_whole(store: PostgresStore, raw: Raw) -> None:
+    """Payloads of the short way are what they were, whatever text they are, also none at all."""
+    payloads = ["", ",", "\t", "日本", "\\n", "\r", '{"a": null}', "NULL", ""]
+    batch = [replace(new_job(), payload=payload) for payload in payloads]
+    with without(raw, "insert_jobs"):
+        await store.insert(batch)
+    stored = await all_jobs(store)
+    assert [stored[job.id].payload for job in batch] == payloads

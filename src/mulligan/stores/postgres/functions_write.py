@@ -128,10 +128,11 @@ $$
 
 # The same for jobs that differ in nothing but their ids and payloads, and have nothing to look up. Most batches are like that. Rows that
 # ON CONFLICT guards are written twice each, to be taken back if another's came first; without it a known id ends the whole statement.
-# Then nothing is stored, and insert_jobs tells new and known ids apart.
+# Then nothing is stored, and insert_jobs tells new and known ids apart. Ids and payloads come as one text each: both the driver and the
+# server take less time for that than for an array with a value of its own for each job.
 _INSERT_ALIKE = """
 CREATE FUNCTION {s}.insert_alike(
-  given_us bigint, ids text[], payloads text[], new_queue text, new_task text, new_policy text, new_max_retries bigint,
+  given_us bigint, ids text, payloads text, new_queue text, new_task text, new_policy text, new_max_retries bigint,
   new_priority integer, delay_us bigint, new_timeout_us bigint, new_max_age_us bigint, new_concurrency_key text, new_fair_key text,
   new_group text, new_tags text, new_trace text,
   OUT at_us bigint, OUT stored boolean) LANGUAGE plpgsql VOLATILE
@@ -151,7 +152,7 @@ BEGIN
       updated_at_us, due_first_us, due_us, timeout_us, max_age_us, concurrency_key, fair_key, job_group, tags, trace)
     SELECT v.id, new_queue, new_task, v.payload, new_policy, new_max_retries, new_priority, 'fresh', 'pending', due_at_us, at_us,
       at_us, due_at_us, due_at_us, new_timeout_us, new_max_age_us, new_concurrency_key, new_fair_key, new_group, new_tags, new_trace
-    FROM unnest(ids, payloads) AS v(id, payload);
+    FROM unnest(string_to_array(ids, ','), string_to_array(payloads, chr(10))) AS v(id, payload);
     stored := true;
   EXCEPTION WHEN unique_violation THEN
     stored := false;

@@ -43,8 +43,8 @@ async def insert(database: Database, jobs: Sequence[NewJob]) -> list[Inserted]:
             return [Inserted(id=jobs[0].id, created=True, at_us=row[0])]
     if is_repetitive(jobs):
         return await database.within(lambda transaction: insert_within(transaction, jobs, now_us))
-    if is_alike(jobs):
-        at_us, stored = await database.row(INSERT_ALIKE, *_params_alike(jobs, now_us))
+    if is_alike(jobs) and (params := _params_alike(jobs, now_us)):
+        at_us, stored = await database.row(INSERT_ALIKE, *params)
         if stored:
             return answers_of(jobs, at_us, None)
     return await _insert_parts(database.row, jobs, now_us)
@@ -106,12 +106,16 @@ def is_alike(jobs: Sequence[NewJob]) -> bool:
     return all([replace(job, id="", payload="") == like for job in jobs])  # noqa: C419 - a list takes half as long as a generator
 
 
-def _params_alike(jobs: Sequence[NewJob], now_us: int | None) -> list[Any]:
-    """The parameters of INSERT_ALIKE: what all share goes once."""
-    first = jobs[0]
+def _params_alike(jobs: Sequence[NewJob], now_us: int | None) -> list[Any] | None:
+    """The parameters of INSERT_ALIKE: what all share goes once, and the rest joined. None if what joins them is in one of them: an app's
+    ids have no comma, and its JSON no line break, but others may."""
+    first, joints = jobs[0], len(jobs) - 1
+    ids, payloads = ",".join([job.id for job in jobs]), "\n".join([job.payload for job in jobs])
+    if ids.count(",") != joints or payloads.count("\n") != joints:
+        return None
     described = [first.queue, first.task, first.policy, first.max_retries, first.priority, first.delay_us, first.timeout_us]
     keys = [first.max_age_us, first.concurrency_key, first.fair_key, first.group]
-    return [now_us, [job.id for job in jobs], [job.payload for job in jobs], *described, *keys, _tags_of(first), first.trace]
+    return [now_us, ids, payloads, *described, *keys, _tags_of(first), first.trace]
 
 
 def _params_of_one(job: NewJob, now_us: int | None) -> list[Any]:
