@@ -16,7 +16,8 @@ from mulligan.core.codec import check_name
 from mulligan.core.contract import CancelAnswer, Query, QueueState, Store
 from mulligan.core.errors import BadSetting, IllegalMove, shown
 from mulligan.core.job import Job, NewJob
-from mulligan.core.schedule import Missed
+from mulligan.core.schedule import Missed, Schedule
+from mulligan.enqueueing import batches, published, put_schedule, wanted
 from mulligan.handle import Handle, ScheduleHandle
 from mulligan.inline import inline_job
 from mulligan.joining import insert_in
@@ -29,18 +30,7 @@ from mulligan.opening import OpenOnce
 from mulligan.policy.downstream import Downstream
 from mulligan.policy.queues import Queue, checked_changes
 from mulligan.policy.retry import RetryPolicy
-from mulligan.request import (
-    PLAIN,
-    JobBuilder,
-    Options,
-    TaskOptions,
-    TaskSettings,
-    batches,
-    build_schedule,
-    check_claim,
-    check_jobs,
-    check_queues,
-)
+from mulligan.request import JobBuilder, Options, TaskOptions, TaskSettings, check_claim, check_jobs, check_queues
 from mulligan.steering import BreakerStatus, ChangedQueue, QueueChanges, Steering
 from mulligan.stores import open_store
 from mulligan.sync import SyncApp
@@ -99,7 +89,7 @@ class Mulligan:
         self.events.subscribe(log_writer.on_event, log_writer.kinds, listens_to_rows=log_writer.listens_to_rows)
         self.events.measure(alarm)
         self.use_store(default_url() if url is None else url)
-        self.sync = SyncApp(self)
+        self.sync = SyncApp(self, self._opening)
 
     def use_store(self, url: str) -> None:
         """Takes another store, before anything has opened the present one: what `mulligan worker --store` does."""
@@ -224,10 +214,7 @@ class Mulligan:
         await self.open()
         handles: list[Handle[Any]] = []
         for batch in batches(jobs):
-            inserted = await self.store.insert(batch)
-            handles += [Handle(self, answer.id, answer.created) for answer in inserted]
-            pairs = zip(batch, inserted, strict=True)
-            self.events.publish_rows([("enqueued", answer.at_us, job.id, job.queue, job.task) for job, answer in pairs if answer.created])
+            handles += published(self, batch, await self.store.insert(batch))
         return handles
 
     async def enqueue_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[Handle[Any]]:
@@ -270,15 +257,11 @@ class Mulligan:
         **options: Any,
     ) -> Handle[Any] | ScheduleHandle:
         """Enqueues by name. With `interval`, upserts a schedule called `name` (default: the task's name) that makes one job per tick."""
-        job = self.build(self.registry.need(task), args, kwargs or {}, PLAIN.with_more(options))
-        if interval is None:
-            if name is not None or missed != "one":
-                raise BadSetting("name and missed belong to a schedule; give interval=seconds as well")
-            [handle] = await self.enqueue_many([job])
-            return handle
-        schedule = build_schedule(job, interval, name or task, missed)
-        await self.open()
-        return ScheduleHandle(self, await self.store.put_schedule(schedule))
+        asked = wanted(self, task, args=args, kwargs=kwargs, interval=interval, name=name, missed=missed, **options)
+        if isinstance(asked, Schedule):
+            return await put_schedule(self, asked)
+        [handle] = await self.enqueue_many([asked])
+        return handle
 
     async def schedules(self) -> list[ScheduleHandle]:
         """All stored schedules, by name."""

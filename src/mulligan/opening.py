@@ -23,9 +23,14 @@ class OpenOnce:
         """Whether anybody has asked yet."""
         return self._opening is not None
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is open in this process, so that `run` would do nothing."""
+        return self._is_open and self._pid == os.getpid()
+
     async def run(self, open_it: Callable[[], Awaitable[None]]) -> None:
         """Returns when it is open; raises what opening raised."""
-        if self._is_open and self._pid == os.getpid():
+        if self.is_open:
             return
         self._notice_fork()
         with self._lock:

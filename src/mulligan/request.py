@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict
 
@@ -25,9 +25,6 @@ TIMEOUT_S = 900.0  # no time-out at all must be asked for by writing timeout=Non
 TAGS_MAX = 20
 INTERVAL_MIN_US = 1_000
 CLAIM_MAX = 10_000
-INSERT_BATCH_MAX = 1_000  # jobs in one write
-INSERT_LARGE_MAX = 100  # of a batch whose payloads are longer than this together, so that every server takes it as one message
-INSERT_CHARS_MAX = 16 * 1024 * 1024
 KNOWN_MAX = 10_000  # tasks of which something is kept
 
 
@@ -122,17 +119,6 @@ def check_jobs(jobs: object) -> None:
     for job in jobs:
         if not isinstance(job, NewJob):
             raise BadSetting(f"this call takes jobs made by task.job(...), not {shown(job)}")
-
-
-def batches(jobs: Sequence[NewJob]) -> Iterator[Sequence[NewJob]]:
-    """The jobs in their order, as they go to the store, one write after the other."""
-    start = 0
-    while start < len(jobs):
-        batch = jobs[start : start + INSERT_BATCH_MAX]
-        if sum([len(job.payload) for job in batch]) > INSERT_CHARS_MAX:
-            batch = batch[:INSERT_LARGE_MAX]
-        yield batch
-        start += len(batch)
 
 
 class TaskOptions(TypedDict, total=False):

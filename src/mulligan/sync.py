@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from mulligan.admin import Status
-from mulligan.core.contract import CancelAnswer, QueueState
+from mulligan.core.contract import CancelAnswer, Inserted, QueueState
 from mulligan.core.errors import IllegalMove
 from mulligan.core.job import Job, NewJob
+from mulligan.core.schedule import Schedule
+from mulligan.enqueueing import batches, published, put_schedule, wanted
 from mulligan.handle import Handle, ScheduleHandle
 from mulligan.joining import insert_in_now
 from mulligan.lease import Lease
+from mulligan.opening import OpenOnce
 from mulligan.request import check_jobs
 from mulligan.steering import BreakerStatus, ChangedQueue, QueueChanges
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
+InsertNow = Callable[[Sequence[NewJob]], list[Inserted]]
 
 
 class LoopThread:
@@ -38,11 +42,11 @@ class LoopThread:
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs the coroutine on the background loop and waits for it."""
         try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            return asyncio.run_coroutine_threadsafe(work, self._started()).result()
-        work.close()
-        raise IllegalMove("this thread runs an event loop, which a sync call would block; await the async form instead")
+            check_no_loop()
+        except IllegalMove:
+            work.close()
+            raise
+        return asyncio.run_coroutine_threadsafe(work, self._started()).result()
 
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._pid != os.getpid():  # forked: the thread stayed with the parent, and so perhaps did a held lock
@@ -58,6 +62,15 @@ class LoopThread:
             if self._loop is not None:
                 self._loop.call_soon_threadsafe(self._loop.stop)
                 self._loop = None
+
+
+def check_no_loop() -> None:
+    """IllegalMove on a thread whose event loop a blocking call would stop."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise IllegalMove("this thread runs an event loop, which a sync call would block; await the async form instead")
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:
@@ -133,7 +146,8 @@ class SyncTask(Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
         """Stores a job that will call the task with these arguments."""
-        return SyncHandle(self._app, self._app.run(self._task.enqueue(*args, **kwargs)))
+        [handle] = self._app.enqueue_many([self._task.job(*args, **kwargs)])
+        return handle
 
     def enqueue_in(self, connection: Any, /, *args: P.args, **kwargs: P.kwargs) -> SyncHandle[R]:
         """The same in the open transaction of a plain connection of yours; see Mulligan.enqueue_in."""
@@ -144,9 +158,11 @@ class SyncTask(Generic[P, R]):
 class SyncApp:
     """`app.sync`: the client side of an app, blocking."""
 
-    def __init__(self, app: Mulligan) -> None:
+    def __init__(self, app: Mulligan, opening: OpenOnce) -> None:
         self._app = app
+        self._opening = opening
         self._thread = LoopThread()
+        self._publishing = threading.RLock()  # one event after the other, whoever enqueues; a subscriber may enqueue, too
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs any coroutine of the app and waits for it."""
@@ -154,12 +170,31 @@ class SyncApp:
 
     def enqueue(self, task: str, /, **options: Any) -> SyncHandle[Any] | ScheduleHandle:
         """By name; see Mulligan.enqueue."""
-        made = self.run(self._app.enqueue(task, **options))
-        return made if isinstance(made, ScheduleHandle) else SyncHandle(self, made)
+        check_no_loop()
+        asked = wanted(self._app, task, **options)
+        if isinstance(asked, Schedule):
+            return self.run(put_schedule(self._app, asked))
+        [handle] = self.enqueue_many([asked])
+        return handle
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[SyncHandle[Any]]:
         """Many jobs in few writes; see Mulligan.enqueue_many."""
-        return [SyncHandle(self, handle) for handle in self.run(self._app.enqueue_many(jobs))]
+        insert_now = getattr(self._app.store, "insert_now", None)
+        handles = self.run(self._app.enqueue_many(jobs)) if insert_now is None else self._enqueue_here(insert_now, jobs)
+        return [SyncHandle(self, handle) for handle in handles]
+
+    def _enqueue_here(self, insert_now: InsertNow, jobs: Sequence[NewJob]) -> list[Handle[Any]]:
+        """Mulligan.enqueue_many on this thread, by a store that knows how to (core/contract.InsertsNow)."""
+        check_no_loop()
+        check_jobs(jobs)
+        if not self._opening.is_open:
+            self.run(self._app.open())
+        handles: list[Handle[Any]] = []
+        for batch in batches(jobs):
+            inserted = insert_now(batch)
+            with self._publishing:
+                handles += published(self._app, batch, inserted)
+        return handles
 
     def enqueue_in(self, connection: Any, jobs: Sequence[NewJob]) -> list[SyncHandle[Any]]:
         """Stores jobs in the open transaction of a plain connection of yours, in this thread; see Mulligan.enqueue_in."""

@@ -10,7 +10,7 @@ import pytest
 from mulligan import BadSetting, Constant, Mulligan, Rate, RetryPolicy, WrongArguments
 from mulligan.core.clock import SECOND_US
 from mulligan.core.groups import group_of
-from mulligan.request import INSERT_BATCH_MAX, INSERT_CHARS_MAX
+from mulligan.enqueueing import INSERT_BATCH_MAX, INSERT_CHARS_MAX
 from tests.faults import FaultyStore
 
 NEXT_CENTURY = datetime(2100, 1, 1, 12, 30, 15, 123456, tzinfo=timezone.utc)

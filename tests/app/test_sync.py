@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from mulligan import BadSetting, IllegalMove, JobFailed, JobNotFound, Mulligan, WrongArguments
+from mulligan.core.events import Event
 from mulligan.handle import ScheduleHandle
 from mulligan.request import Options
 from mulligan.sync import SyncHandle
@@ -114,6 +117,63 @@ def test_many_threads_share_one_app(plain: Mulligan) -> None:
         thread.join(30)
     assert len(set(ids)) == 200
     assert plain.sync.status()["q"].ready == 200
+    assert plain.metrics.snapshot()["submitted"] == 200
+
+
+def test_what_watches_hears_of_each_job(plain: Mulligan) -> None:
+    """A subscriber hears of the jobs that were made, one after the other, whichever threads enqueue; of a repeat it hears nothing."""
+    heard: list[str] = []
+    at_once: list[str] = []
+    inside = threading.Lock()
+
+    def hear(event: Event) -> None:
+        if not inside.acquire(blocking=False):
+            at_once.append(event.job_id)
+            return
+        heard.append(event.job_id)
+        for _ in range(5):
+            os.sched_yield()  # lets another thread in, should one be able to
+        inside.release()
+        if event.task == "outer":
+            plain.sync.enqueue("double", args=[1])
+
+    plain.events.subscribe(hear, ["ENQUEUED"])
+    plain.declare("outer", queue="q")
+    jobs = [plain.build(plain.registry.need("double"), [number], {}, Options()) for number in range(40)]
+    with ThreadPoolExecutor(4) as threads:
+        for _ in range(2):
+            list(threads.map(lambda job: plain.sync.enqueue_many([job, job]), jobs))
+    if hasattr(plain.store, "insert_now"):  # elsewhere a subscriber runs on the background loop, which a sync call would block
+        outer = plain.sync.enqueue("outer")
+        assert isinstance(outer, SyncHandle)
+        assert heard[-2] == outer.id
+        del heard[-2:]
+    # A job twice in one list is told twice, and so is a repeat: it is created in the store's words, whatever became of the first answer.
+    assert at_once == []
+    assert sorted(heard) == sorted([job.id for job in jobs] * 4)
+
+
+def test_threads_beside_a_loop_and_a_worker(plain: Mulligan) -> None:
+    """Blocking enqueues of many threads, async ones on a loop and a worker on the same store at once: each job runs, and once."""
+    ran: list[int] = []
+    count = plain.task(queue="q", name="count")(ran.append)
+
+    def produce(start: int) -> None:
+        for number in range(start, start + 40, 4):
+            count.sync.enqueue(number)
+            handles = plain.sync.enqueue_many([count.job(number + 1), count.job(number + 2)])
+            assert [handle.created for handle in handles] == [True, True]
+            assert plain.sync.enqueue("count", args=[number + 3])
+
+    async def serve() -> None:
+        async with plain.worker(queues=["q"]) as worker:
+            producing = [asyncio.to_thread(produce, start) for start in range(0, 240, 40)]
+            await asyncio.gather(*producing, *(count.enqueue(number) for number in range(240, 400)))
+            await worker.drain()
+        await plain.close()
+
+    asyncio.run(serve())
+    assert sorted(ran) == list(range(400))
 
 
 async def test_inside_a_running_loop_it_is_refused(plain: Mulligan) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mulligan import Handle, Mulligan
-from mulligan.request import INSERT_BATCH_MAX
+from mulligan.enqueueing import INSERT_BATCH_MAX
 from tests.processes.children import Nursery, until
 from tests.processes.ledger import Line, read
 

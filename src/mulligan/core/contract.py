@@ -243,6 +243,15 @@ class Near(Protocol):
     async def close(self) -> None: ...
 
 
+class InsertsNow(Protocol):
+    """What a store may have besides, like `insert_in`: an insert that blocks its thread, with the answers of `insert`.
+
+    Callable from any thread that runs no event loop, many at once. `app.sync` takes it where it is, and else crosses to a loop.
+    """
+
+    def insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]: ...
+
+
 class Store(Protocol):
     """What a store does. Every call may be repeated after an unknown outcome. Usable from any event loop and thread."""
 

@@ -16,6 +16,8 @@ import mmap
 import os
 import threading
 import weakref
+from collections.abc import Callable
+from functools import partial
 
 from mulligan.core.errors import BadSetting, StoreUnavailable
 
@@ -41,6 +43,7 @@ class FileLock:
             raise BadSetting("the SQLite store needs file locks of a POSIX system (Linux, macOS), which this platform does not have")
         self.path = f"{database}-lock"
         self._fd, self.flags = self._open()
+        self.release = self._release_of(self._fd)
         self._pause = threading.Lock()  # never free: waiting for it is a nap of exact length
         self._pause.acquire()
         _of_this_process.add(self)
@@ -75,9 +78,12 @@ class FileLock:
         if waited_s:
             self.flags[WAITING] = 0  # It was our own; whoever else waits raises it again at the next look.
 
-    def release(self) -> None:
-        """Lets the next one go on."""
-        fcntl.flock(self._fd, fcntl.LOCK_UN)
+    def _release_of(self, descriptor: int) -> Callable[[], object]:
+        """What lets the next one go on; done to a lock that is not held, it changes nothing.
+
+        Compiled code alone, because a signal's handler may raise wherever Python's own begins, and all processes would then wait.
+        """
+        return partial(fcntl.flock, descriptor, fcntl.LOCK_UN)
 
     def close(self) -> None:
         """Gives the file back; it stays where it is, because another process may be about to lock it."""
@@ -93,6 +99,7 @@ class FileLock:
                 return
         descriptor = self._fd
         self._fd, self.flags = self._open()  # The old flags are left to whoever looks at them just now.
+        self.release = self._release_of(self._fd)
         os.close(descriptor)
         self.acquire(timeout_s)
 

@@ -141,6 +141,10 @@ class SQLiteStore:
     async def _insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await self._write(partial(insert.insert, jobs=jobs))
 
+    def insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """The same for a thread that runs no event loop, which writes by itself while nobody else does; see InsertsNow."""
+        return self._opened().writer.run_now(partial(insert.insert, jobs=jobs))
+
     def _gatherer(self) -> Gatherer:
         loop = asyncio.get_running_loop()
         with self._door:

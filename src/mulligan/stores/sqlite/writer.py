@@ -1,4 +1,7 @@
-"""The writing thread: whatever waits is written together, in one transaction with one wait for the disk.
+"""The writing connection: whatever waits is written together, in one transaction with one wait for the disk.
+
+A thread of its own writes what is handed over. A caller without an event loop writes by itself if nobody else does just then; who has
+the turn has the connection.
 
 Each piece of work succeeds or fails alone. Mostly none fails, so they are first run together; if one does fail, all is undone and
 they are run again, each under a savepoint of its own. Nobody gets an answer before the commit is on the disk.
@@ -10,20 +13,23 @@ import contextlib
 import os
 import queue
 import sqlite3
+import threading
 from collections.abc import Callable
-from typing import Any
+from concurrent.futures import Future
+from typing import Any, TypeVar, cast
 
 from mulligan.core.clock import Clock
-from mulligan.core.errors import StoreUnavailable
+from mulligan.core.errors import IllegalMove, StoreUnavailable
 from mulligan.stores.sqlite.faults import DRIVER_ERRORS, translated
 from mulligan.stores.sqlite.filelock import FileLock
 from mulligan.stores.sqlite.hop import Hop, Item, Outside, Transaction, settle_future
 
+T = TypeVar("T")
 GROUP_MAX = 64
 
 
 class Writer(Hop):
-    """The one connection of this store that writes. Every transaction of it happens under the file lock."""
+    """The one connection of this store that writes, used by one thread at a time. Its transactions happen under the file lock."""
 
     def __init__(self, path: str, clock: Clock, busy_timeout_s: float, announce: Callable[[], None]) -> None:
         self._path = path
@@ -31,13 +37,58 @@ class Writer(Hop):
         self._announce = announce
         self._wakes = False
         self._groups = 0  # written so far
+        self._turn = threading.RLock()  # whoever uses the connection has it
+        self._by_caller = False  # whoever has the turn is a caller in the middle of his own write
+        self._is_awaited = False  # the writing thread waits for the turn
         self._held_back: Item | None = None  # work for outside a transaction that came while a group gathered
         self.lock: FileLock | None = None
         self.file_id: tuple[int, int] | None = None  # device and inode of the open file
         super().__init__("mulligan-sqlite-writer", clock)
 
+    def run_now(self, work: Callable[[Transaction], T]) -> T:
+        """The answer of a piece of work, for a caller without an event loop.
+
+        While nobody else writes or waits, the caller's thread does it itself: to hand it over and wait would take longer than to do it.
+        Otherwise it is handed over, and written together with what else has gathered.
+        """
+        self.check_process()
+        piece = self.within(work)
+        try:
+            if self._turn.acquire(blocking=False):
+                if self._by_caller:
+                    raise IllegalMove("a signal handler or a destructor may not write while it interrupts a write of its own thread")
+                if not self._is_awaited and self._inbox.empty():
+                    return cast("T", self._alone(piece))
+        finally:
+            # A signal's handler may raise anywhere, also between the lock and its try: so who holds it is asked of the lock itself.
+            try:  # noqa: SIM105 - suppress() is Python, before which a handler could raise and leave the lock taken for good
+                self._turn.release()
+            except RuntimeError:  # somebody else has it
+                pass
+        future: Future[T] = Future()
+        self._hand_over((future, piece))
+        return future.result()
+
+    def _alone(self, piece: Callable[[], Any]) -> Any:
+        try:
+            self._by_caller = True
+            [answer] = self._written([piece])
+        except DRIVER_ERRORS as problem:
+            raise self._translate(problem) from problem
+        finally:
+            self._by_caller = False
+        if isinstance(answer, _Failed):
+            raise self._translate(answer.problem) from answer.problem
+        return answer
+
     def _round(self) -> bool:
         item = self._held_back or self._inbox.get()
+        self._is_awaited = True  # else callers who write themselves might take one turn after the other
+        with self._turn:
+            self._is_awaited = False
+            return self._group(item)
+
+    def _group(self, item: Item | None) -> bool:
         self._held_back = None
         items: list[Item] = []
         while item is not None:
@@ -64,67 +115,71 @@ class Writer(Hop):
             settle_future(*items[0], self._translate)
             return
         try:
-            answers = self._commit(items)
+            answers = self._written([work for _, work in items])
         except Exception as problem:  # noqa: BLE001 - whoever handed it over gets it
             for future, _ in items:
                 future.set_exception(self._translate(problem))
             return
-        finally:
-            wakes, self._wakes = self._wakes, False
-        if wakes:
-            with contextlib.suppress(Exception):  # A hint that fails must not keep anybody from the answer.
-                self._announce()
         for (future, _), answer in zip(items, answers, strict=True):
             if isinstance(answer, _Failed):
                 future.set_exception(self._translate(answer.problem))
             else:
                 future.set_result(answer)
 
-    def _commit(self, items: list[Item]) -> list[Any]:
-        """The answers of all items, after their common commit."""
+    def _written(self, works: list[Callable[[], Any]]) -> list[Any]:
+        """The answers of all works, after their common commit and the hint to sleepers."""
+        try:
+            answers = self._commit(works)
+        finally:
+            wakes, self._wakes = self._wakes, False
+        if wakes:
+            with contextlib.suppress(Exception):  # A hint that fails must not keep anybody from the answer.
+                self._announce()
+        return answers
+
+    def _commit(self, works: list[Callable[[], Any]]) -> list[Any]:
         connection, lock = self.connection, self.lock
         if connection is None or lock is None:
-            return [_run(item) for item in items]  # Each says for itself that the store is closed.
-        lock.acquire(self._busy_timeout_s)
+            return [_run(work) for work in works]  # Each says for itself that the store is closed.
         try:
+            lock.acquire(self._busy_timeout_s)
             self._check_file()
             lock.follow(self._busy_timeout_s)
             self._groups += 1
             if connection.in_transaction:  # A rollback that failed, such as on a broken disk, is made up for.
                 connection.execute("ROLLBACK")
             connection.execute("BEGIN IMMEDIATE")
-            try:
-                answers = self._together(connection, items)
-                connection.execute("COMMIT")
-            except BaseException:
-                # SQLite has already rolled back after some errors, such as a full disk.
-                if connection.in_transaction:
-                    connection.execute("ROLLBACK")
-                raise
+            answers = self._together(connection, works)
+            connection.execute("COMMIT")
             return answers
         finally:
-            lock.release()
+            # On a caller's thread the handler of a signal may raise anywhere between two steps of Python. These two calls are none, and
+            # change nothing where nothing is open or held; SQLite has already rolled back after some errors, such as a full disk.
+            try:
+                connection.rollback()
+            finally:
+                lock.release()
 
-    def _together(self, connection: sqlite3.Connection, items: list[Item]) -> list[Any]:
+    def _together(self, connection: sqlite3.Connection, works: list[Callable[[], Any]]) -> list[Any]:
         answers = []
-        for item in items:
-            answer = _run(item)
+        for work in works:
+            answer = _run(work)
             if isinstance(answer, _Failed):
-                if len(items) == 1:
+                if len(works) == 1:
                     raise answer.problem
-                return self._one_by_one(connection, items)
+                return self._one_by_one(connection, works)
             answers.append(answer)
         return answers
 
-    def _one_by_one(self, connection: sqlite3.Connection, items: list[Item]) -> list[Any]:
+    def _one_by_one(self, connection: sqlite3.Connection, works: list[Callable[[], Any]]) -> list[Any]:
         self._wakes = False
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         connection.execute("BEGIN IMMEDIATE")
         answers = []
-        for item in items:
+        for work in works:
             connection.execute("SAVEPOINT one")
-            answer = _run(item)
+            answer = _run(work)
             if isinstance(answer, _Failed):
                 if not connection.in_transaction:
                     raise answer.problem  # It took the whole transaction with it, and so the work of the others too.
@@ -160,8 +215,8 @@ class _Failed:
         self.problem = problem
 
 
-def _run(item: Item) -> Any:
+def _run(work: Callable[[], Any]) -> Any:
     try:
-        return item[1]()
+        return work()
     except Exception as problem:  # noqa: BLE001 - whoever handed it over gets it
         return _Failed(problem)
