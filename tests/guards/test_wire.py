@@ -135,6 +135,18 @@ async def test_a_batch_of_failures_takes_a_bounded_number_of_trips(
     assert cost.trips <= COSTS[networked].retries
 
 
+async def test_a_blocking_insert_is_one_trip(wire: CountedWire, store: Store) -> None:
+    """A single insert of a thread that blocks goes to the server once, and a hint after it, on the stores that have one."""
+    insert_now = getattr(store, "insert_now", None)
+    if insert_now is None:
+        return
+    for _ in range(2):  # the first one connects, and tells the server the script
+        await measured(wire, lambda: asyncio.to_thread(insert_now, [new_job()]))
+    [answer], cost = await measured(wire, lambda: asyncio.to_thread(insert_now, [new_job()]))
+    assert answer.created
+    assert cost.trips <= 2
+
+
 async def test_single_enqueues_at_the_same_time_go_together(networked: str, wire: CountedWire, store: Store) -> None:
     """A hundred tasks that enqueue one job each: the first goes alone, the others gather meanwhile and go as one."""
 

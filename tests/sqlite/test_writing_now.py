@@ -6,24 +6,21 @@ import asyncio
 import os
 import signal
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
-from mulligan.core.contract import Inserted
 from mulligan.core.errors import IllegalMove, StoreRejected, StoreUnavailable
-from mulligan.core.job import NewJob
 from mulligan.stores.sqlite import SQLiteStore, insert
 from mulligan.stores.sqlite.filelock import FileLock
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.writer import Writer
 from tests.builders import new_job
+from tests.interrupting import Interruption, interrupted
 
 PUT = "INSERT INTO mulligan_queues VALUES (?, 0, '', '', 0)"
 EVENTS_MAX = 2_000
@@ -193,47 +190,15 @@ async def test_closing_finishes_what_was_handed_over(store: SQLiteStore, threads
     assert (await store.stats()).queues[0].fresh_ready == 5
 
 
-class Interruption(KeyboardInterrupt):
-    """What the handler of a signal raises."""
-
-
-class Interrupter:
-    """Raises where the handler of a signal could: as a function of Python begins, or a call of compiled code has come back."""
-
-    def __init__(self, after: int) -> None:
-        self._left = after
-        self.has_raised = False
-
-    def see(self, frame: FrameType, event: str, _: object) -> None:
-        if event not in ("call", "c_return") or frame.f_code.co_filename == __file__:
-            return
-        self._left -= 1
-        if self._left < 0:
-            sys.setprofile(None)
-            self.has_raised = True
-            raise Interruption
-
-
-def _interrupted(insert_now: Callable[[list[NewJob]], list[Inserted]], job: NewJob, after: int) -> bool:
-    """Whether there was such a step of the insert, at which it was interrupted."""
-    interrupter = Interrupter(after)
-    with suppress(Interruption):
-        try:
-            sys.setprofile(interrupter.see)
-            insert_now([job])
-        finally:
-            sys.setprofile(None)
-    return interrupter.has_raised
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # as the end of a generator swallows what is raised there
 async def test_an_interrupted_write_leaves_nothing_half_done(store: SQLiteStore, path: Path, threads: ThreadPoolExecutor) -> None:
     """Wherever Ctrl-C strikes, no transaction stays open and no lock taken: the job is there or not, and the next write goes on."""
     writer, foreign = at_rest(store), FileLock(str(path))
+    threads.submit(store.insert_now, [new_job()]).result(20)  # what is remembered of a statement saves steps
     jobs = []
     for after in range(EVENTS_MAX):
         job = new_job()
-        if not threads.submit(_interrupted, store.insert_now, job, after).result(20):
+        if not threads.submit(interrupted, partial(store.insert_now, [job]), after).result(20):
             break
         jobs.append(job.id)
         assert writer.connection is not None
@@ -246,7 +211,7 @@ async def test_an_interrupted_write_leaves_nothing_half_done(store: SQLiteStore,
     assert threads.submit(store.insert_now, [new_job()]).result(20)[0].created
     stored = sum(found is not None for found in await store.get(jobs))
     assert 0 < stored < len(jobs)
-    assert (await store.stats()).queues[0].fresh_ready == stored + 2
+    assert (await store.stats()).queues[0].fresh_ready == stored + 3
     foreign.close()
 
 

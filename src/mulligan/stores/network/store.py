@@ -142,10 +142,18 @@ class NetworkStore(ABC):
         try:
             await self._close_inserts()
             await session.home.run(lambda: self._let_go(session))
-            await asyncio.get_running_loop().run_in_executor(None, session.home.shutdown)
+            session.ended.set()
+            await asyncio.get_running_loop().run_in_executor(None, self._shut, session)
         finally:
             self._ending = None
             ending.set_result(None)
+
+    def _shut(self, session: _Session) -> None:
+        self._end_blocking()
+        session.home.shutdown()
+
+    def _end_blocking(self) -> None:  # noqa: B027 - nothing, unless a store says otherwise
+        """Lets go of the connections of a driver that blocks, where a store has one, after what is under way there."""
 
     async def _let_go(self, session: _Session) -> None:
         session.opened = False
@@ -175,16 +183,44 @@ class NetworkStore(ABC):
         while True:
             try:
                 return await self._deadline(begin(), self._timeout_s)
-            except Silence:
-                raise
-            except BadSetting as problem:
-                # The store was open, so the setting was right then (a password was changed, a right withdrawn): not the call's fault.
-                raise StoreUnavailable(str(problem)) from problem
-            except StoreUnavailable:
+            except (BadSetting, StoreUnavailable) as problem:
                 failures += 1
-                if failures > repeats:
-                    raise
-            await asyncio.sleep(self._rng.uniform(0, REPEAT_WAIT_S * failures))
+                pause_s = self._pause_s(problem, failures, repeats)
+            await asyncio.sleep(pause_s)
+
+    def _pause_s(self, problem: MulliganError, failures: int, repeats: int) -> float:
+        """How long to wait before the call is repeated; raises what its caller gets where it is not."""
+        if isinstance(problem, BadSetting):
+            # The store was open, so the setting was right then (a password was changed, a right withdrawn): not the call's fault.
+            raise StoreUnavailable(str(problem)) from problem
+        if isinstance(problem, Silence) or failures > repeats:
+            raise problem
+        return self._rng.uniform(0, REPEAT_WAIT_S * failures)
+
+    def _call_now(self, work: Callable[[], T]) -> T:
+        """A call over a driver that blocks, on the caller's own thread. The driver raises TimeoutError where the server is silent."""
+        failures = 0
+        while True:
+            session = self._opened()
+            try:
+                return work()
+            except BUGS:
+                raise
+            except Exception as problem:
+                ours = self._in_words(problem)
+                if not isinstance(ours, (BadSetting, StoreUnavailable)):
+                    raise ours from problem
+                failures += 1
+                pause_s = self._pause_s(ours, failures, REPEATS)
+            session.ended.wait(pause_s)
+
+    def _in_words(self, problem: Exception) -> MulliganError:
+        if isinstance(problem, MulliganError):
+            return problem
+        return self._silence(self._timeout_s) if isinstance(problem, TimeoutError) else self._translated(problem)
+
+    def _silence(self, seconds: float) -> Silence:
+        return Silence(f"{self._where} did not answer within {seconds:g} s; it may be overloaded, or the network may be cut")
 
     async def _call_here(self, begin: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The same on the caller's own loop, for connections that belong to it."""
@@ -205,7 +241,7 @@ class NetworkStore(ABC):
                 finally:
                     watch.cancel()
         except TimeoutError:
-            raise Silence(f"{self._where} did not answer within {seconds:g} s; it may be overloaded, or the network may be cut") from None
+            raise self._silence(seconds) from None
         except (MulliganError, *BUGS):
             raise
         except Exception as problem:
@@ -303,6 +339,7 @@ class _Session:
         self.spreader = Spreader(store._spread)  # noqa: SLF001
         self.opening = asyncio.Lock()  # of the home loop
         self.opened = False
+        self.ended = threading.Event()  # ends the pauses of threads that block
 
 
 class Silence(StoreUnavailable):

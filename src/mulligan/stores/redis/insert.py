@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import msgspec
 
@@ -14,7 +14,7 @@ from mulligan.core.receipt import Receipt
 from mulligan.stores.redis.layout import blob, body_of, encode, extra_blob, record_blobs, run_of, state_of
 from mulligan.stores.redis.newjobs import argument, kind_of, new_rows
 from mulligan.stores.redis.receipts import receipt_run
-from mulligan.stores.redis.server import Server
+from mulligan.stores.redis.server import Answer, BlockingServer, Server
 
 # A script blocks the server while it runs, so long lists go in portions. Each is written whole or not at all.
 PORTION_JOBS = 500
@@ -22,21 +22,46 @@ RESTORE_JOBS = 50  # fewer, because they come with their histories
 PORTION_BYTES = 8 * 1024 * 1024
 
 
-async def insert(server: Server, jobs: Sequence[NewJob]) -> list[Inserted]:
-    """Stores new jobs; see Inserted for what a known id or a taken unique key answers."""
+Call = tuple[Any, ...]  # a script's name and its arguments
+
+
+def insertion(jobs: Sequence[NewJob]) -> Generator[Call, Answer, list[Inserted]]:
+    """The calls that store new jobs, each of which it is sent the answer of; see Inserted for what it answers in the end."""
     if len(jobs) == 1 and (kind := kind_of(jobs[0])).is_plain:
-        answer = await server.run("insert_one", jobs[0].id, kind.body(jobs[0]), *kind.where)
+        answer = yield ("insert_one", jobs[0].id, kind.body(jobs[0]), *kind.where)
         if answer.values[0]:
             return [Inserted(id=jobs[0].id, created=True, at_us=answer.now_us)]
     inserted: list[Inserted] = []
     for portion in portions(new_rows(jobs)):
-        answer = await server.run("insert", encode(argument(portion)))
+        answer = yield ("insert", encode(argument(portion)))
         others = answer.values[0]
         stand_ins = {place - 1: owner.decode() for place, owner in zip(others[::2], others[1::2], strict=True)}
         for place, (_, job_id, _) in enumerate(portion):
             owner = stand_ins.get(place)
             inserted.append(Inserted(id=owner or job_id, created=owner is None, at_us=answer.now_us))
     return inserted
+
+
+async def insert(server: Server, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Stores new jobs, on an event loop."""
+    calls = insertion(jobs)
+    try:
+        call = next(calls)
+        while True:
+            call = calls.send(await server.run(*call))
+    except StopIteration as end:
+        return cast("list[Inserted]", end.value)
+
+
+def insert_now(server: BlockingServer, jobs: Sequence[NewJob]) -> list[Inserted]:
+    """Stores new jobs, on a thread that blocks."""
+    calls = insertion(jobs)
+    try:
+        call = next(calls)
+        while True:
+            call = calls.send(server.run(*call))
+    except StopIteration as end:
+        return cast("list[Inserted]", end.value)
 
 
 def _size(row: tuple[Any, ...]) -> int:

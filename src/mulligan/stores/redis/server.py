@@ -11,7 +11,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from mulligan.core.clock import Clock, system_rng
 from mulligan.core.events import Event
-from mulligan.stores.redis.losses import Losses
+from mulligan.stores.redis.losses import Known, Losses
 from mulligan.stores.redis.scripts import SCRIPTS
 from mulligan.stores.redis.wire import Wire
 
@@ -29,33 +29,64 @@ class Answer:
         self.values = values
 
 
-class Server:
-    """One app's keys on one server. Lives on the store's home loop, or where its scripts go over a wire of their own, on that one's."""
+class _Speech:
+    """What is said to the server and heard from it, over whatever connection."""
 
-    def __init__(self, client: driver.Redis, app: str, clock: Clock | None, losses: Losses, wire: Wire | None = None) -> None:
-        self.client = client
-        self._send: Callable[..., Awaitable[Any]] = client.execute_command if wire is None else wire.execute_command
+    def __init__(self, app: str, clock: Clock | None, losses: Losses) -> None:
         self.prefix = f"{{{app}}}:"
         self.losses = losses
         self._clock = clock
         self._keys = (f"{self.prefix}epoch".encode(), f"{self.prefix}beat".encode())
 
-    async def run(self, name: str, *args: bytes | str | int) -> Answer:
-        """Runs a script. A server that has forgotten it (restart, fail-over, SCRIPT FLUSH) is told again."""
-        script = SCRIPTS[name]
-        known = self.losses.known
-        now: bytes | int = b"" if self._clock is None else self._clock.now_us()
-        try:
-            reply = await self._send("EVALSHA", script.sha, 2, *self._keys, now, *args)
-        except NoScriptError:
-            reply = await self._send("EVAL", script.source, 2, *self._keys, now, *args)
+    def _head(self) -> tuple[int | bytes, ...]:
+        """The words of every script before those of its own."""
+        return (2, *self._keys, b"" if self._clock is None else self._clock.now_us())
+
+    def _heard(self, known: Known, reply: Any) -> Answer:
+        """The answer of a script; what it tells of losses is compared with what was known when it was asked for."""
         epoch, beat, now_us, *values = reply
         self.losses.notice(known, epoch, beat, now_us)
-        if self.losses.unrecorded:
-            await self._record_losses()
         return Answer(now_us, beat, values)
 
-    async def _record_losses(self) -> None:
+
+class BlockingServer(_Speech):
+    """One app's keys on one server, for threads that block. `send` is callable from many at once."""
+
+    def __init__(self, send: Callable[..., Any], app: str, clock: Clock | None, losses: Losses) -> None:
+        super().__init__(app, clock, losses)
+        self._send = send
+
+    def run(self, name: str, *args: bytes | str | int) -> Answer:
+        """Runs a script, as Server.run does. Losses that it noticed are recorded by whoever has a Server."""
+        script, known, head = SCRIPTS[name], self.losses.known, self._head()
+        try:
+            reply = self._send("EVALSHA", script.sha, *head, *args)
+        except NoScriptError:
+            reply = self._send("EVAL", script.source, *head, *args)
+        return self._heard(known, reply)
+
+
+class Server(_Speech):
+    """One app's keys on one server. Lives on the store's home loop, or where its scripts go over a wire of their own, on that one's."""
+
+    def __init__(self, client: driver.Redis, app: str, clock: Clock | None, losses: Losses, wire: Wire | None = None) -> None:
+        super().__init__(app, clock, losses)
+        self.client = client
+        self._send: Callable[..., Awaitable[Any]] = client.execute_command if wire is None else wire.execute_command
+
+    async def run(self, name: str, *args: bytes | str | int) -> Answer:
+        """Runs a script. A server that has forgotten it (restart, fail-over, SCRIPT FLUSH) is told again."""
+        script, known, head = SCRIPTS[name], self.losses.known, self._head()
+        try:
+            reply = await self._send("EVALSHA", script.sha, *head, *args)
+        except NoScriptError:
+            reply = await self._send("EVAL", script.source, *head, *args)
+        answer = self._heard(known, reply)
+        if self.losses.unrecorded:
+            await self.record_losses()
+        return answer
+
+    async def record_losses(self) -> None:
         """Notes in the store what was found to be missing, for those who look later, and begins a new epoch where there is none."""
         losses, self.losses.unrecorded = self.losses.unrecorded, []
         for loss in losses:

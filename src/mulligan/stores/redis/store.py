@@ -8,12 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import redis.asyncio as driver
 from redis.asyncio.client import PubSub
-from redis.asyncio.retry import Retry
+from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.connection import ConnectionPool
 from redis.exceptions import RedisError
+from redis.retry import Retry
 
 from mulligan.core.change import Change, Grip, Verdict, check_all_writable
 from mulligan.core.clock import Clock
@@ -58,10 +61,13 @@ from mulligan.stores.redis import (
     wake,
 )
 from mulligan.stores.redis.faults import translated
+from mulligan.stores.redis.lines import Lines
 from mulligan.stores.redis.losses import Losses
-from mulligan.stores.redis.server import Server
+from mulligan.stores.redis.server import BlockingServer, Server
 from mulligan.stores.redis.url import Address
 from mulligan.stores.redis.wire import Wire
+
+Pool = TypeVar("Pool")
 
 
 class RedisStore(NetworkStore):
@@ -75,6 +81,7 @@ class RedisStore(NetworkStore):
         self._address = address
         self._losses = Losses(address.where)
         self._server: Server | None = None
+        self._lines: Lines | None = None  # for threads that block
         self._spreading = asyncio.Lock()  # of the home loop
         self._first_ear: PubSub | None = None  # stands before the store is open, so that no listener can miss a hint
 
@@ -87,6 +94,7 @@ class RedisStore(NetworkStore):
         self._spreading = asyncio.Lock()
         client = self._client()
         self._server = Server(client, self._address.app, self._clock, self._losses)
+        self._lines = self._blocking_lines()
         await opening.open_keys(self._server, self._address)
         with contextlib.suppress(RedisError, OSError):  # hints are only hints; why there are none is told by `_subscribe`
             self._first_ear = await wake.subscribed(client, self._channel)
@@ -100,17 +108,25 @@ class RedisStore(NetworkStore):
             await client.aclose()
 
     def _client(self, connections: int | None = None) -> driver.Redis:
+        many = connections or self._address.connections + 1  # one hears the hints
+        retry = AsyncRetry(NoBackoff(), 0)  # what may be repeated is decided by the store
+        # The deadline of the call counts, for a connection to become free as for an answer.
+        return driver.Redis.from_pool(self._pool(driver.BlockingConnectionPool, many, timeout=None, socket_timeout=None, retry=retry))
+
+    def _blocking_lines(self) -> Lines:
+        many = self._address.connections
+        pool = self._pool(ConnectionPool, many, socket_timeout=self._timeout_s, retry=Retry(NoBackoff(), 0))
+        return Lines(pool.make_connection, many, self._timeout_s / 2)
+
+    def _pool(self, kind: type[Pool], connections: int, **options: Any) -> Pool:
         try:
-            pool = driver.BlockingConnectionPool.from_url(
+            return kind.from_url(  # type: ignore[attr-defined,no-any-return]
                 self._address.driver_url,
-                max_connections=connections or self._address.connections + 1,  # one hears the hints
-                timeout=None,  # the deadline of the call counts
+                max_connections=connections,
                 socket_connect_timeout=self._timeout_s,
-                socket_timeout=None,
                 socket_keepalive=True,
-                retry=Retry(NoBackoff(), 0),  # what may be repeated is decided by the store
+                **options,
             )
-            return driver.Redis.from_pool(pool)
         except (ValueError, RedisError) as problem:
             raise BadSetting(f"{self.url} is not a Redis URL: {type(problem).__name__}") from None
 
@@ -123,9 +139,14 @@ class RedisStore(NetworkStore):
             async with self._spreading:  # a hint under way would otherwise open a connection behind our back
                 await server.client.aclose()
 
+    def _end_blocking(self) -> None:
+        lines, self._lines = self._lines, None
+        if lines is not None:
+            lines.close(self._timeout_s)
+
     def _abandon(self) -> list[object]:
-        left: list[object] = [self._server, self._first_ear]
-        self._server = self._first_ear = None
+        left: list[object] = [self._server, self._first_ear, self._lines]
+        self._server = self._first_ear = self._lines = None
         return left
 
     def _translated(self, problem: Exception) -> MulliganError:
@@ -146,6 +167,21 @@ class RedisStore(NetworkStore):
 
     async def _insert(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         return await insert.insert(self._db, jobs)
+
+    def insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """The same for a thread that runs no event loop, over a connection that blocks it; see InsertsNow."""
+        session, lines = self._opened(), self._lines
+        if lines is None:
+            raise IllegalMove("this store is closed: await store.open() first")
+        if not jobs:
+            return []
+        server = BlockingServer(lines.execute_command, self._address.app, self._clock, self._losses)
+        answers = self._call_now(lambda: insert.insert_now(server, jobs))
+        if self._losses.unrecorded:
+            with contextlib.suppress(IllegalMove):  # closed meanwhile
+                session.home.submit(self._db.record_losses)
+        self.announce()
+        return answers
 
     def _direct(self) -> Direct | None:
         if self._clock is not None:
