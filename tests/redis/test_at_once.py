@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mulligan.core.change import Change, Verdict
 from mulligan.core.groups import group_of
-from mulligan.core.job import Job
+from mulligan.core.job import ErrorInfo, Job
 from mulligan.stores.redis import RedisStore
 from mulligan.stores.redis.settle import _at_once
-from tests.builders import crash, done, get, release, retry
+from tests.builders import crash, done, get, record, release, retry
 from tests.conformance.ends import EVERY_END, claimed
 from tests.redis.keys import command, figures
 
@@ -74,3 +75,24 @@ async def test_what_has_to_be_judged_is_not_tried(store: RedisStore, batch: str)
     batches = {"the same job twice": [retry(job), done(job)], "a takeover": [crash(job)], "nothing": []}
     assert await at_once(store, batches[batch]) == []
     assert (await get(store, job.id)).status == "processing"
+
+
+async def test_errors_that_are_the_same_are_sent_once(own: RedisStore) -> None:
+    """A storm has one reason. Each job's record has its own error all the same."""
+    jobs = await claimed(own, 500)
+    server = own._server
+    assert server is not None
+    sent: list[bytes] = []
+    send = server._send
+
+    async def counted(*words: Any) -> Any:
+        sent.append(words[6])
+        return await send(*words)
+
+    server._send = counted
+    errors = [ErrorInfo(type="Storm" if place % 5 else "Other", message="m" * 1_000) for place in range(len(jobs))]
+    pairs = zip(jobs, errors, strict=True)
+    await at_once(own, [retry(job, error=error, record=replace(record(job, "failure", 0), error=error)) for job, error in pairs])
+    assert len(sent[-1]) < len(jobs) * 300
+    assert [(await get(own, job.id)).history[0].error for job in jobs[:10]] == errors[:10]
+    assert (await get(own, jobs[7].id)).last_error == errors[7]

@@ -189,10 +189,10 @@ class Fetcher:
             # The store says how long it gives: a repeat whose first answer was lost gets no new lease. Counted from before it was asked.
             lease_s = (min([job.lease_expires_at_us or 0 for job in claimed.jobs]) - claimed.now_us) / SECOND_US
             self._held_until_s = sent_s + lease_s * SURE_OF_LEASE
-        self._pace(began_s, loop.time(), full=len(claimed.jobs) == wanted)
+        self._pace(began_s, loop.time(), len(claimed.jobs), wanted)
         return claimed
 
-    def _pace(self, began_s: float, now_s: float, *, full: bool) -> None:
+    def _pace(self, began_s: float, now_s: float, got: int, wanted: int) -> None:
         """Sets how far the next claim may reach beyond the free slots: by how many jobs have ended in the last rounds, from the answer of
         one claim to that of the next. What ends while a claim is under way would not do: few slots may be through with all they have
         before it is sent. Nor would one round: slots that were filled together end together, and then nothing ends for a while."""
@@ -201,11 +201,16 @@ class Fetcher:
         self._claim_s = took_s if self._claim_s == 0 else self._claim_s + SMOOTHING * (took_s - self._claim_s)
         self._round_s += SMOOTHING * (round_s - self._round_s)
         self._ended += SMOOTHING * (ended - self._ended)
-        if not full or ended == 0 or took_s <= 0:
-            # Nothing more is due, or jobs outlast a claim: no reason to hold jobs that cannot start.
-            self._ahead = self._ahead // 2 if full else 0
+        if not got or ended == 0 or took_s <= 0:
+            # Nothing is due, or jobs outlast a claim: no reason to hold jobs that cannot start.
+            self._ahead = self._ahead // 2 if got == wanted else 0
             return
-        self._ahead = min(self._ahead_max, int(AHEAD_CLAIMS * self._ended / self._round_s * self._claim_s))
+        reach = int(AHEAD_CLAIMS * self._ended / self._round_s * self._claim_s)
+        if got < wanted:
+            reach = min(reach, self._ahead // 2)  # there is no more for the moment, but what fails and is due again comes in waves
+        elif self._executor.room == self._settings.concurrency and round_s <= 2 * took_s:
+            reach = max(reach, AHEAD_CLAIMS * got)  # all ended while the next ones were asked for: claims set the pace, and not the jobs
+        self._ahead = min(self._ahead_max, reach)
 
     async def _start(self, claimed: Claimed) -> None:
         jobs = self._planner.interleave(claimed.jobs, claimed.held_back)

@@ -154,8 +154,13 @@ def state_of(job: Job) -> bytes:
 
 def record_blobs(record: HistoryRecord) -> tuple[msgspec.Raw, msgspec.Raw]:
     """A history record's error and the rest of it, as values; its end is the store's, written before them."""
+    return blob(encode(record.error)), record_rest(record)
+
+
+def record_rest(record: HistoryRecord) -> msgspec.Raw:
+    """All of a record but its end and its error."""
     rest = (record.generation, record.fence, record.attempt, record.outcome, record.worker, record.delay_us, record.why)
-    return blob(encode(record.error)), blob(run_of((*rest, record.started_at_us)))
+    return blob(run_of((*rest, record.started_at_us)))
 
 
 def record_of(entries: Sequence[bytes]) -> HistoryRecord:

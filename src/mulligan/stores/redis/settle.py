@@ -14,7 +14,7 @@ import msgspec
 
 from mulligan.core.change import Change, Dead, Held, Verdict, are_successes, held_fences
 from mulligan.stores.redis.eventlog import entry_of, events_if
-from mulligan.stores.redis.layout import NO_EXTRA, OWN_EXTRA, RECORDED, blob, counts_of, encode, extra_blob, record_blobs, run_of
+from mulligan.stores.redis.layout import NO_EXTRA, OWN_EXTRA, RECORDED, blob, counts_of, encode, extra_blob, record_blobs, record_rest, run_of
 from mulligan.stores.redis.server import Server
 
 PORTION = 500  # changes in one script; it blocks the server while it runs
@@ -83,14 +83,19 @@ def _finished(changes: Sequence[Change], fences: Sequence[int]) -> list[Any]:
     return rows
 
 
-def _whole(changes: Sequence[Change], fences: Sequence[int]) -> list[Any]:
-    """Any outcomes, as whole.lua takes them."""
+def _whole(changes: Sequence[Change], fences: Sequence[int]) -> tuple[Any, ...]:
+    """Any outcomes, as whole.lua takes them: errors that are the same, as those of a storm mostly are, go once."""
     rows: list[Any] = []
+    places: dict[bytes, int] = {}
     for change, fence in zip(changes, fences, strict=True):
         extra, where = _extra(change)
-        record = (False, False) if change.record is None else record_blobs(change.record)
-        rows += (change.job_id, fence, change.attempts, change.status, change.delay_us, _part(change, where), extra, *record)
-    return rows
+        place: int | bool = False
+        rest: msgspec.Raw | bool = False
+        if change.record is not None:
+            place = places.setdefault(encode(change.record.error), len(places) + 1)
+            rest = record_rest(change.record)
+        rows += (change.job_id, fence, change.attempts, change.status, change.delay_us, _part(change, where), extra, place, rest)
+    return [blob(error) for error in places], rows
 
 
 def _part(change: Change, extra: int) -> msgspec.Raw:

@@ -1,9 +1,10 @@
--- A batch of any outcomes of different held jobs, each of which ends as planned. ARGV[2] is flat, again and again: id, fence, attempts, status,
--- delay, the part of the state that a settlement writes, extra, and error and rest of a record; false where there is none. ARGV[3], ARGV[4]:
--- the entry of the log, and how many events it holds. If one of the jobs is not held, or is to be cancelled instead, nothing is written, and
+-- A batch of any outcomes of different held jobs, each of which ends as planned. ARGV[2]: the errors of its records, each once, and the
+-- outcomes, flat, again and again: id, fence, attempts, status, delay, the part of the state that a settlement writes, extra, and of a record
+-- the place of its error and the rest; false where there is none. ARGV[3], ARGV[4]: the entry of the log, and how many events it holds. If one of the jobs is not held, or is to be cancelled instead, nothing is written, and
 -- settle.lua judges them all. Like finish.lua it copies what it does not change; whoever fails often is claimed and settled often.
 local WIDTH, UP_TO_REST, REST = 9, 18, 8
-local given, unpack_limit, sub = decode(ARGV[2]), cmsgpack.unpack_limit, string.sub
+local errors, given = unpack(decode(ARGV[2]))
+local unpack_limit, sub = cmsgpack.unpack_limit, string.sub
 local ids, states, entering, extras, bare, freed, limited, tally, grouped = {}, {}, {}, {}, {}, {}, {}, {}, {}
 local NOW, CLEARED = pack(now), pack(nil, nil, nil, nil, nil)
 local LANE_FROM, LANE_TO = 2, 6 -- of what a settlement writes the lane comes first, and both have names of five letters
@@ -80,7 +81,7 @@ for _, pair in ipairs(freed) do
 end
 for place, id in ipairs(ids) do
   local base = (place - 1) * WIDTH
-  if given[base + 8] then add_record(id, given[base + 8], given[base + 9]) end
+  if given[base + 8] then add_record(id, errors[given[base + 8]], given[base + 9]) end
 end
 write_counts(tally)
 if tonumber(ARGV[4]) > 0 then append(ARGV[3], tonumber(ARGV[4]), now) end

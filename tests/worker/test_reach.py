@@ -1,0 +1,73 @@
+"""How far claims reach ahead of the free slots while jobs are short: as far as the worker could be through before the next answer."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from mulligan import Constant, Context, RetryPolicy
+from tests.faults import FaultyStore
+from tests.virtual import Stage, play
+
+SLOTS = 10
+
+
+class FarStore(FaultyStore):
+    """A store that takes its time, and notes how many jobs each claim asked for and got."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__(inner)
+        self.asked: list[int] = []
+        self.got: list[int] = []
+
+    async def claim(self, *args: Any) -> Any:
+        await asyncio.sleep(0.5)
+        claimed = await self._inner.claim(*args)
+        self.asked.append(args[3])
+        self.got.append(len(claimed.jobs))
+        return claimed
+
+    async def settle(self, changes: Any) -> Any:
+        await asyncio.sleep(0.5)
+        return await self._inner.settle(changes)
+
+
+def test_claims_grow_while_the_worker_waits_for_them(tmp_path: Path) -> None:
+    """Jobs that are through before the next claim is answered could be twice as many; their pace until then is only that of the claims."""
+
+    async def scene(stage: Stage) -> FarStore:
+        @stage.app.task
+        async def work() -> None: ...
+
+        await stage.app.enqueue_many([work.job() for _ in range(5_000)])
+        store = stage.app.store = FarStore(stage.app.store)  # type: ignore[assignment]
+        async with stage.worker(concurrency=SLOTS) as worker:
+            await worker.drain()
+        return store  # type: ignore[return-value]
+
+    store = play("memory", tmp_path, scene)
+    growing = store.got[1 : next(place for place, asked in enumerate(store.asked) if asked > 1_000)]
+    assert all(later >= 2 * sooner for sooner, later in pairwise(growing))
+
+
+def test_waves_of_retries_are_claimed_as_wide_as_they_come(tmp_path: Path) -> None:
+    """What fails is due again a batch at a time, so a claim often finds less than it asked for. The next one does not begin anew."""
+
+    async def scene(stage: Stage) -> FarStore:
+        @stage.app.task(retry=RetryPolicy(max_retries=9, backoff=Constant(delay=0.001), jitter="none"))
+        async def work(ctx: Context) -> None:
+            if ctx.attempt < 10:
+                raise ConnectionError
+
+        await stage.app.enqueue_many([work.job() for _ in range(2_000)])
+        store = stage.app.store = FarStore(stage.app.store)  # type: ignore[assignment]
+        async with stage.worker(concurrency=SLOTS) as worker:
+            await worker.drain()
+        return store  # type: ignore[return-value]
+
+    store = play("memory", tmp_path, scene)
+    after_less = [asked for before, got, asked in zip(store.asked, store.got, store.asked[1:], strict=False) if 100 < got < before]
+    assert len(after_less) > 5
+    assert min(after_less) > SLOTS
