@@ -261,15 +261,13 @@ class NetworkStore(ABC):
         return await (self._insert_now(jobs) if len(jobs) > GATHER_MAX else self._loop_inserts().insert(jobs))
 
     async def _insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]:
-        session = self._opened()
+        answers = await self._call(lambda: self._insert_and_tell(jobs))
+        self.hint_here()
+        return answers
 
-        async def write() -> list[Inserted]:
-            answers = await self._insert(jobs)
-            session.spreader.ask()  # here, on the home loop, to which announce() would have to cross once more
-            return answers
-
-        answers = await self._call(write)
-        session.hints.hint()
+    async def _insert_and_tell(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        answers = await self._insert(jobs)
+        self._opened().spreader.ask()  # here, on the home loop, to which announce() would have to cross once more
         return answers
 
     async def _insert_here(self, begin: Callable[[], Coroutine[Any, Any, list[Inserted]]]) -> list[Inserted]:
@@ -307,6 +305,15 @@ class NetworkStore(ABC):
     def listen(self) -> LocalListener:
         """A new ear for wake-ups; close it when done."""
         return self._opened().hints.listen()
+
+    @property
+    def is_spreading(self) -> bool:
+        """Whether hints are being sent to other processes, or are going to be."""
+        return self._opened().spreader.is_busy
+
+    def hint_here(self) -> None:
+        """Hints to the listeners of this process; the others have heard already."""
+        self._opened().hints.hint()
 
     def announce(self) -> None:
         """Hints to every listener, of this process and of others, that there may be work. Sent at most once at a time."""
@@ -354,6 +361,11 @@ class Spreader:
         self._send = send
         self.is_asked = False  # a hint is going to be sent
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a hint is being sent, or is going to be."""
+        return self.is_asked or self._task is not None
 
     def ask(self) -> None:
         """Wishes for a hint to go out."""

@@ -25,12 +25,30 @@ PORTION_BYTES = 8 * 1024 * 1024
 Call = tuple[Any, ...]  # a script's name and its arguments
 
 
+def _call_alone(job: NewJob, channel: str = "") -> Call | None:
+    """The call that stores a job that needs nothing but keys of its own, and sends a hint to the channel, if one is given."""
+    kind = kind_of(job)
+    return ("insert_one", job.id, kind.body(job), *kind.where, channel) if kind.is_plain else None
+
+
+def _stored_alone(job: NewJob, answer: Answer) -> list[Inserted] | None:
+    """What that call answers; None if the id is known, and then it has done nothing."""
+    return [Inserted(id=job.id, created=True, at_us=answer.now_us)] if answer.values[0] else None
+
+
+async def insert_alone(server: Server, job: NewJob, channel: str) -> list[Inserted] | None:
+    """Stores a job that comes by itself, and sends a hint along. None, and neither of them, if it needs more than keys of its own, or is
+    known."""
+    call = _call_alone(job, channel)
+    return None if call is None else _stored_alone(job, await server.run(*call))
+
+
 def insertion(jobs: Sequence[NewJob]) -> Generator[Call, Answer, list[Inserted]]:
     """The calls that store new jobs, each of which it is sent the answer of; see Inserted for what it answers in the end."""
-    if len(jobs) == 1 and (kind := kind_of(jobs[0])).is_plain:
-        answer = yield ("insert_one", jobs[0].id, kind.body(jobs[0]), *kind.where)
-        if answer.values[0]:
-            return [Inserted(id=jobs[0].id, created=True, at_us=answer.now_us)]
+    if len(jobs) == 1 and (call := _call_alone(jobs[0])) is not None:
+        alone = _stored_alone(jobs[0], (yield call))
+        if alone is not None:
+            return alone
     inserted: list[Inserted] = []
     for portion in portions(new_rows(jobs)):
         answer = yield ("insert", encode(argument(portion)))

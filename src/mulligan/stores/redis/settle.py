@@ -14,7 +14,18 @@ import msgspec
 
 from mulligan.core.change import Change, Dead, Held, Verdict, are_successes, held_fences
 from mulligan.stores.redis.eventlog import entry_of, events_if
-from mulligan.stores.redis.layout import NO_EXTRA, OWN_EXTRA, RECORDED, blob, counts_of, encode, extra_blob, record_blobs, record_rest, run_of
+from mulligan.stores.redis.layout import (
+    NO_EXTRA,
+    OWN_EXTRA,
+    RECORDED,
+    blob,
+    counts_of,
+    encode,
+    extra_blob,
+    record_blobs,
+    record_rest,
+    run_of,
+)
 from mulligan.stores.redis.server import Server
 
 PORTION = 500  # changes in one script; it blocks the server while it runs

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -83,6 +84,7 @@ class RedisStore(NetworkStore):
         self._server: Server | None = None
         self._lines: Lines | None = None  # for threads that block
         self._spreading = asyncio.Lock()  # of the home loop
+        self._told_s = float("-inf")  # when an insert last brought its hint along
         self._first_ear: PubSub | None = None  # stands before the store is open, so that no listener can miss a hint
 
     # -- Connecting ---------------------------------------------------------------------------------------------------
@@ -183,6 +185,14 @@ class RedisStore(NetworkStore):
         self.announce()
         return answers
 
+    async def _insert_and_tell(self, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """The first job after a pause brings its hint along."""
+        if len(jobs) == 1 and self._may_tell():
+            alone = await insert.insert_alone(self._db, jobs[0], self._channel)
+            if alone is not None:
+                return alone
+        return await super()._insert_and_tell(jobs)
+
     def _direct(self) -> Direct | None:
         if self._clock is not None:
             return None
@@ -191,7 +201,24 @@ class RedisStore(NetworkStore):
         if wire is None:
             return None
         server = Server(client, self._address.app, None, self._losses, wire)
-        return Direct(insert=lambda jobs: self._insert_here(lambda: insert.insert(server, jobs)), close=wire.aclose)
+        return Direct(insert=lambda jobs: self._insert_over(server, jobs), close=wire.aclose)
+
+    async def _insert_over(self, server: Server, jobs: Sequence[NewJob]) -> list[Inserted]:
+        """An insert over a connection of the running loop."""
+        if len(jobs) == 1 and self._may_tell():
+            alone = await self._call_here(lambda: insert.insert_alone(server, jobs[0], self._channel))
+            if alone is not None:
+                self.hint_here()
+                return alone
+        return await self._insert_here(lambda: insert.insert(server, jobs))
+
+    def _may_tell(self) -> bool:
+        """Whether a hint may go out beside those that are being sent: not sooner after the last one of its kind than those."""
+        now_s = time.monotonic()
+        if self.is_spreading or now_s - self._told_s < wake.SPACING_S:
+            return False
+        self._told_s = now_s
+        return True
 
     @property
     def _channel(self) -> str:
