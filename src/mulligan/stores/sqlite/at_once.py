@@ -126,17 +126,16 @@ def ready(changes: Sequence[Change]) -> AtOnce | None:
         change = pair[0]
         if change.cause == "success" and change.status == "done" and change.record is None:
             successes.append(pair)
-        elif change.result_json is None and not _tells_a_time(change):
+        elif change.result_json is None:
             others.append(pair)
-        else:  # an event that tells a time which only the store knows, or a result of what is not done
+        else:  # a result of what is not done
             return None
+    told = _others_of(others) if others else None
+    if told is None and others:
+        return None
     alike = _alike_params(successes)
     rows = [] if alike else [_row_at_rest(change, fence) for change, fence in successes]
-    return AtOnce(changes, fences, len(successes), alike, rows, _others_of(others) if others else None)
-
-
-def _tells_a_time(change: Change) -> bool:
-    return change.status == "pending" and change.cause not in ("snooze", "release") and retry_row(change, 0) is None
+    return AtOnce(changes, fences, len(successes), alike, rows, told)
 
 
 def _alike_params(successes: Sequence[tuple[Change, int]]) -> Params:
@@ -152,21 +151,21 @@ def _row_at_rest(change: Change, fence: int) -> Params:
     return row_of_write(change, "processing", fence, change.status, None)
 
 
-def _others_of(pairs: Sequence[tuple[Change, int]]) -> Others:
+def _others_of(pairs: Sequence[tuple[Change, int]]) -> Others | None:
+    """None if an event tells a time which only the store knows."""
     again: list[tuple[int, Params]] = []
     rest: list[Params] = []
     records: list[tuple[int, str, str]] = []
     long_lived: list[int] = []
     told: list[Event | Row] = []
     for place, (change, fence) in enumerate(pairs):
-        error, record = "" if change.error is None else encode(change.error).decode(), change.record
-        is_apart = change.status == "pending" and record is not None and record.error is change.error is not None
-        if change.status != "pending":
-            rest.append(_row_at_rest(change, fence))
-        elif is_apart:
-            again.append((place, _row_again(change, "", len(records) + 1)))
+        record, is_apart = change.record, False
+        if change.status == "pending":
+            error = "" if change.error is None else encode(change.error).decode()
+            is_apart = record is not None and record.error is change.error is not None
+            again.append((place, _row_again(change, "", len(records) + 1) if is_apart else _row_again(change, error, 0)))
         else:
-            again.append((place, _row_again(change, error, 0)))
+            rest.append(_row_at_rest(change, fence))
         if record is not None:
             records.append((place, text_apart(record), error) if is_apart else (place, encode(record).decode(), ""))
             if fence + change.generation > HISTORY_MAX:  # a job has at most one record for each claim and each requeue
@@ -174,6 +173,8 @@ def _others_of(pairs: Sequence[tuple[Change, int]]) -> Others:
         row = retry_row(change, fence)
         if row is not None:
             told.append(row)
+        elif change.status == "pending" and change.cause not in ("snooze", "release"):
+            return None
         else:
             told += stored_events_of(change, Verdict(job_id=change.job_id, applied=True, status=change.status))
     held = to_json({change.job_id: fence for change, fence in pairs})
