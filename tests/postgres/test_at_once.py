@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mulligan.core.change import Change, Verdict
 from mulligan.core.job import Job
@@ -29,6 +30,18 @@ async def test_any_outcomes_of_held_jobs_are_one_statement(real: PostgresStore, 
     assert [verdict.status for verdict in verdicts] == [(await get(real, job.id)).status for job in jobs]
     assert all(verdict.applied for verdict in verdicts)
     assert dict(raw.rows("SELECT status, sum(jobs) FROM {s}.tallies GROUP BY status")) == {"done": 2, "failed": 1, "cancelled": 1}
+
+
+@pytest.mark.parametrize("odd", [{}, {"settle_id": "s,1"}, {"result_json": '"a,b"'}])
+async def test_successes_keep_their_own_ids_and_results(real: PostgresStore, odd: dict[str, str]) -> None:
+    """What travels as one text comes apart where it was joined, also where a text has what joins the others."""
+    jobs = await claimed(real, 3)
+    changes = [done(job) for job in jobs]
+    changes[1] = replace(changes[1], **odd)
+    verdicts = await at_once(real, changes)
+    assert verdicts is not None
+    stored = [await get(real, job.id) for job in jobs]
+    assert [(job.status, job.settle_id, job.result_json) for job in stored] == [("done", c.settle_id, c.result_json) for c in changes]
 
 
 async def _given_back(store: PostgresStore, job: Job) -> None:

@@ -110,7 +110,8 @@ async def test_claim_and_settle_read_only_what_they_take(real: PostgresStore, ra
         taken.sort(key=lambda row: row["id"])
         ids, fences = [row["id"] for row in taken], [row["fence"] for row in taken]
         if are_alike:
-            row = await transaction.row(SETTLE_ALIKE, None, ids, ["1"] * BATCH, ["s"] * BATCH, "q", 1, "fresh", 1, 0, 0, 0, 0, 1, None)
+            each = [",".join(ids), ["1"] * BATCH, ",".join(["s"] * BATCH)]
+            row = await transaction.row(SETTLE_ALIKE, None, *each, "q", 1, "fresh", 1, 0, 0, 0, 0, 1, None)
         else:
             each = [[1] * BATCH, [None] * BATCH, ["1"] * BATCH, ["s"] * BATCH, [None] * BATCH, [None] * BATCH]
             kind = [["processing"], ["done"], ["fresh"], [1], [0], [0], [0], [0], [1]]

@@ -19,7 +19,7 @@ from mulligan.core.job import HISTORY_MAX
 from mulligan.stores.postgres.database import Database
 from mulligan.stores.postgres.entries import entries_of
 from mulligan.stores.postgres.rows import to_json
-from mulligan.stores.postgres.writes import SETTLE, Write, params_of
+from mulligan.stores.postgres.writes import SETTLE, Write, joined, params_of
 
 SETTLE_ALIKE = "SELECT at_us, written FROM {s}.settle_alike($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)"
 SETTLE_WHOLE = """
@@ -37,8 +37,8 @@ async def settle_at_once(database: Database, changes: Sequence[Change]) -> list[
     fences = held_fences(changes)
     if not fences:
         return None
-    if is_alike(changes):
-        at_us, written = await database.row(SETTLE_ALIKE, *_params_alike(now_us, changes, fences[0]))
+    if is_alike(changes) and (params := _params_alike(now_us, changes, fences[0])):
+        at_us, written = await database.row(SETTLE_ALIKE, *params)
     elif are_successes(changes):
         at_us, written = await database.row(SETTLE, *params_of(now_us, _writes_of(changes, fences)))
     else:
@@ -67,15 +67,19 @@ def _writes_of(changes: Sequence[Change], fences: Sequence[int]) -> list[Write]:
     return [Write(change, "processing", fence, change.status) for change, fence in zip(changes, fences, strict=True)]
 
 
-def _params_alike(now_us: int | None, changes: Sequence[Change], fence: int) -> list[Any]:
-    """The parameters of SETTLE_ALIKE, in the order of ids."""
+def _params_alike(now_us: int | None, changes: Sequence[Change], fence: int) -> list[Any] | None:
+    """The parameters of SETTLE_ALIKE, in the order of ids. None if what is of each job cannot be joined."""
     changes = sorted(changes, key=_JOB_ID)
     first = changes[0]
+    ids, settle_ids = joined([change.job_id for change in changes], ","), joined([change.settle_id for change in changes], ",")
+    if ids is None or settle_ids is None:
+        return None
+    results = [change.result_json for change in changes]
     return [
         now_us,
-        [change.job_id for change in changes],
-        [change.result_json for change in changes],
-        [change.settle_id for change in changes],
+        ids,
+        results if any(results) else None,
+        settle_ids,
         first.queue,
         fence,
         first.lane,

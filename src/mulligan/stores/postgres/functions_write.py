@@ -261,10 +261,11 @@ END
 $$
 """
 
-# The same for successes of one queue whose fences and numbers are all the same. Most batches are like that.
+# The same for successes of one queue whose fences and numbers are all the same. Most batches are like that. `results` is null where no
+# job has any.
 _SETTLE_ALIKE = """
 CREATE FUNCTION {s}.settle_alike(
-  given_us bigint, ids text[], results text[], settle_ids text[], held_queue text, held_fence bigint, new_lane text,
+  given_us bigint, ids text, results text[], settle_ids text, held_queue text, held_fence bigint, new_lane text,
   new_attempts bigint, new_failures bigint, new_crashes bigint, new_snoozes bigint, new_releases bigint, new_generation bigint,
   new_last_delay_us bigint,
   OUT at_us bigint, OUT written bigint) LANGUAGE plpgsql VOLATILE
@@ -280,7 +281,7 @@ BEGIN
     attempts = new_attempts, failures = new_failures, crashes = new_crashes, snoozes = new_snoozes, releases = new_releases,
     generation = new_generation, last_delay_us = new_last_delay_us, last_error = NULL, result_json = v.result, settle_id = v.settle_id,
     run_at_us = NULL, ready = false, claim_id = NULL, claim_place = NULL, lease_owner = NULL, lease_expires_at_us = NULL, slots = NULL
-  FROM unnest(ids, results, settle_ids) AS v(id, result, settle_id)
+  FROM unnest(string_to_array(ids, ','), results, string_to_array(settle_ids, ',')) AS v(id, result, settle_id)
   WHERE j.id >= v.id AND j.id <= v.id AND j.fence = held_fence AND j.status = held AND j.queue = held_queue;
   GET DIAGNOSTICS written = ROW_COUNT;
   IF written > 0 THEN

@@ -13,6 +13,7 @@ from mulligan.core.contract import Inserted
 from mulligan.core.job import NewJob
 from mulligan.stores.postgres.database import Database, Transaction
 from mulligan.stores.postgres.rows import to_json
+from mulligan.stores.postgres.writes import joined
 
 INSERT = """
 SELECT at_us, answers FROM {s}.insert_jobs($1::bigint, $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[],
@@ -107,11 +108,10 @@ def is_alike(jobs: Sequence[NewJob]) -> bool:
 
 
 def _params_alike(jobs: Sequence[NewJob], now_us: int | None) -> list[Any] | None:
-    """The parameters of INSERT_ALIKE: what all share goes once, and the rest joined. None if what joins them is in one of them: an app's
-    ids have no comma, and its JSON no line break, but others may."""
-    first, joints = jobs[0], len(jobs) - 1
-    ids, payloads = ",".join([job.id for job in jobs]), "\n".join([job.payload for job in jobs])
-    if ids.count(",") != joints or payloads.count("\n") != joints:
+    """The parameters of INSERT_ALIKE: what all share goes once, and the rest joined. None if it cannot be."""
+    first = jobs[0]
+    ids, payloads = joined([job.id for job in jobs], ","), joined([job.payload for job in jobs], "\n")
+    if ids is None or payloads is None:
         return None
     described = [first.queue, first.task, first.policy, first.max_retries, first.priority, first.delay_us, first.timeout_us]
     keys = [first.max_age_us, first.concurrency_key, first.fair_key, first.group]
