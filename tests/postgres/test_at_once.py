@@ -9,12 +9,17 @@ import pytest
 from msgspec.structs import replace
 
 from mulligan.core.change import Change, Verdict
-from mulligan.core.job import Job
+from mulligan.core.job import ErrorInfo, HistoryRecord, Job
 from mulligan.stores.postgres import PostgresStore
 from mulligan.stores.postgres.at_once import settle_at_once
 from tests.builders import crash, done, get, release, retry
 from tests.conformance.ends import EVERY_END, claimed
 from tests.postgres.conftest import Raw
+
+
+def record(job: Job, error: ErrorInfo) -> HistoryRecord:
+    """One of an attempt that raised."""
+    return HistoryRecord(generation=job.generation, fence=job.fence, attempt=job.attempts, outcome="failure", error=error)
 
 
 async def at_once(store: PostgresStore, changes: Sequence[Change]) -> list[Verdict] | None:
@@ -42,6 +47,27 @@ async def test_successes_keep_their_own_ids_and_results(real: PostgresStore, odd
     assert verdicts is not None
     stored = [await get(real, job.id) for job in jobs]
     assert [(job.status, job.settle_id, job.result_json) for job in stored] == [("done", c.settle_id, c.result_json) for c in changes]
+
+
+async def test_failures_keep_their_own_errors_and_records(real: PostgresStore) -> None:
+    """Errors and records that travel as one text each come apart where they were joined; a change without an error has none."""
+    jobs = await claimed(real, 4)
+    errors = [ErrorInfo(type="E", message=text) for text in ("one, two", "a\nb", "", "\\n 日本")]
+    changes = [retry(job, error=error, record=record(job, error)) for job, error in zip(jobs, errors, strict=True)]
+    changes[2] = release(jobs[2])
+    assert await at_once(real, changes) is not None
+    stored = [await get(real, job.id) for job in jobs]
+    assert [job.last_error for job in stored] == [errors[0], errors[1], None, errors[3]]
+    assert [[one.error for one in job.history] for job in stored] == [[errors[0]], [errors[1]], [None], [errors[3]]]
+
+
+async def test_a_settle_id_that_cannot_be_joined_is_left_to_the_steps(real: PostgresStore) -> None:
+    """It has what joins the others; nothing of the batch is written by the one statement."""
+    [first, second] = await claimed(real, 2)
+    batch = [retry(first, 5), replace(retry(second, 5), settle_id="s,1")]
+    assert await at_once(real, batch) is None
+    assert all(verdict.applied for verdict in await real.settle(batch))
+    assert (await get(real, second.id)).settle_id == "s,1"
 
 
 async def _given_back(store: PostgresStore, job: Job) -> None:

@@ -41,8 +41,10 @@ async def settle_at_once(database: Database, changes: Sequence[Change]) -> list[
         at_us, written = await database.row(SETTLE_ALIKE, *params)
     elif are_successes(changes):
         at_us, written = await database.row(SETTLE, *params_of(now_us, _writes_of(changes, fences)))
+    elif params := _params_whole(now_us, changes, fences):
+        at_us, written = await database.row(SETTLE_WHOLE, *params)
     else:
-        at_us, written = await database.row(SETTLE_WHOLE, *_params_whole(now_us, changes, fences))
+        return None
     if written != len(changes):
         return None
     return [
@@ -87,15 +89,29 @@ def _params_alike(now_us: int | None, changes: Sequence[Change], fence: int) -> 
     ]
 
 
-def _params_whole(now_us: int | None, changes: Sequence[Change], fences: Sequence[int]) -> list[Any]:
-    """The parameters of SETTLE_WHOLE. The texts leave open what only the store's time tells, as the function says."""
+def _params_whole(now_us: int | None, changes: Sequence[Change], fences: Sequence[int]) -> list[Any] | None:
+    """The parameters of SETTLE_WHOLE. The texts leave open what only the store's time tells, as the function says. None if what is of each
+    job cannot be joined."""
     pairs = list(zip(changes, fences, strict=True))
     recorded = [(change, fence, change.record) for change, fence in pairs if change.record is not None]
     told = [event for change in changes for event in stored_forms_of(change, _planned(change))]
+    _, ids, held, kinds, errors, results, settle_ids, *others = params_of(now_us, _writes_of(changes, fences))
+    recorded_ids, records = [change.job_id for change, _, _ in recorded], [to_json(record) for _, _, record in recorded]
+    named = joined(ids, ","), joined(settle_ids, ","), joined(recorded_ids, ",")
+    told_of = joined([error or "" for error in errors], "\n"), joined(records, "\n")
+    if None in named or None in told_of:
+        return None
     return [
-        *params_of(now_us, _writes_of(changes, fences)),
-        [change.job_id for change, _, _ in recorded],
-        [to_json(record) for _, _, record in recorded],
+        now_us,
+        named[0],
+        held,
+        kinds,
+        told_of[0],
+        results,
+        named[1],
+        *others,
+        named[2],
+        told_of[1],
         sorted(change.job_id for change, fence, _ in recorded if fence + change.generation > HISTORY_MAX),
         HISTORY_MAX,
         *entries_of(told),

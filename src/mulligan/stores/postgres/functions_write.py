@@ -234,24 +234,27 @@ $$
 
 # A batch with what it leaves behind, all of it or nothing (`written` -1). What cannot be known before its time is left open in the texts
 # by whoever made them: the times of events (entries.py) and the end of a record. It is written beside them, and put in by their readers.
-# The error is caught here, so that no log of the server is full of it.
+# The error is caught here, so that no log of the server is full of it. What is of each job and a text comes joined, as for insert_alike;
+# an empty text among the errors is none.
 # As for successes, the time is that of the call: a row that another call holds for a moment is written that moment later. Where it was a
 # long moment, retries may have come to lie behind the floors of claims (floors.py).
 _SETTLE_WHOLE = """
 CREATE FUNCTION {s}.settle_whole(
-  given_us bigint, ids text[], fences bigint[], kinds integer[], errors text[], results text[], settle_ids text[],
+  given_us bigint, ids text, fences bigint[], kinds integer[], errors text, results text[], settle_ids text,
   delays_us bigint[], last_delays_us bigint[], befores text[], afters text[], new_lanes text[], new_attempts bigint[],
   new_failures bigint[], new_crashes bigint[], new_snoozes bigint[], new_releases bigint[], generations bigint[],
-  recorded text[], records text[], long_lived text[], keep_records bigint, entries text[], counts bigint[], keep_events bigint,
+  recorded text, records text, long_lived text[], keep_records bigint, entries text[], counts bigint[], keep_events bigint,
   OUT at_us bigint, OUT written bigint) LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-  SELECT s.at_us, s.written INTO at_us, written FROM {s}.settle(given_us, ids, fences, kinds, errors, results, settle_ids, delays_us,
-    last_delays_us, befores, afters, new_lanes, new_attempts, new_failures, new_crashes, new_snoozes, new_releases, generations) AS s;
-  IF written <> cardinality(ids) THEN
+  SELECT s.at_us, s.written INTO at_us, written FROM {s}.settle(given_us, string_to_array(ids, ','), fences, kinds,
+    string_to_array(errors, chr(10), ''), results, string_to_array(settle_ids, ','), delays_us, last_delays_us,
+    befores, afters, new_lanes, new_attempts, new_failures, new_crashes, new_snoozes, new_releases, generations) AS s;
+  IF written <> cardinality(fences) THEN
     RAISE EXCEPTION 'not all of these jobs are held' USING ERRCODE = 'MQ001';
   END IF;
-  PERFORM {s}.record(at_us, recorded, records, long_lived, keep_records, entries, counts, keep_events);
+  PERFORM {s}.record(at_us, string_to_array(recorded, ','), string_to_array(records, chr(10)), long_lived, keep_records, entries,
+    counts, keep_events);
   IF given_us IS NULL AND 'pending' = ANY (afters) AND {s}.now_us(NULL) - at_us > 500000 THEN  -- half the age of a floor
     PERFORM {s}.note_past();
   END IF;

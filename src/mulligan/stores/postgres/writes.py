@@ -18,7 +18,7 @@ def joined(texts: Sequence[str], joint: str) -> str | None:
     """The texts as one, for string_to_array on the server: both it and the driver take less time for that than for an array with a value of
     its own for each row. None if the joint is in one of them: an app's ids have no comma, and its JSON no line break, but others may."""
     text = joint.join(texts)
-    return text if text.count(joint) == len(texts) - 1 else None
+    return text if text.count(joint) == max(0, len(texts) - 1) else None
 
 
 class Write(msgspec.Struct):
