@@ -35,7 +35,7 @@ class Cost(NamedTuple):
 
 COSTS = {
     # A batch is one statement, whatever has become of its jobs; where some wait again, there is a hint.
-    "postgres": Cost(insert=2, claim=1, settle=1, retries=2, insert_bytes=75, claim_bytes=381, settle_bytes=89),
+    "postgres": Cost(insert=2, claim=1, settle=1, retries=2, insert_bytes=70, claim_bytes=381, settle_bytes=85),
     "redis": Cost(insert=2, claim=1, settle=1, retries=2, insert_bytes=155, claim_bytes=250, settle_bytes=115),
     # A claim looks, remembers, reads and takes; the log of events closes a document and begins another.
     "mongo": Cost(insert=3, claim=4, settle=2, retries=10, insert_bytes=500, claim_bytes=570, settle_bytes=190),
