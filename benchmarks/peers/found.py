@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from benchmarks.peers.figures import FIGURES, Summary, summary
-from benchmarks.peers.roster import PEERS, STORES, ours
+from benchmarks.peers.roster import OURS_TOO, PEERS, STORES, ours
 
 WORDS = {"postgres": "PostgreSQL", "redis": "Redis", "sqlite": "SQLite", "mongo": "MongoDB"}
 
@@ -63,7 +63,7 @@ class Found(NamedTuple):
     def on(self, store: str) -> list[Contender]:
         """Who was measured on a store: mulligan, the peers, the bare loops."""
         here = [one for one in self.contenders if one.store == store]
-        return sorted(here, key=lambda one: (one.is_loop, not one.is_ours, one.role != "watched"))
+        return sorted(here, key=lambda one: (one.is_loop, not one.is_ours, one.role not in OURS_TOO))
 
     @property
     def round_count(self) -> int:

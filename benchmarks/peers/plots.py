@@ -8,6 +8,7 @@ from typing import NamedTuple
 from benchmarks.peers.drawing import CUT, Mark, Panel, bars, ranges
 from benchmarks.peers.figures import FIGURES
 from benchmarks.peers.found import WORDS, Contender, Found
+from benchmarks.peers.roster import OURS_TOO
 from benchmarks.peers.table import shown, with_spread
 
 RATE, MEDIAN, TAIL = "_per_s", "_p50_ms", "_p99_ms"
@@ -84,7 +85,7 @@ def _range(one: Contender, figure: str, tail: str) -> Mark:
 
 
 def _look(one: Contender) -> str:
-    return "loop" if one.is_loop else "ours" if one.role in ("ours", "watched") else "peer"
+    return "loop" if one.is_loop else "ours" if one.role in ("ours", *OURS_TOO) else "peer"
 
 
 def _words(figure: str) -> Sequence[str]:

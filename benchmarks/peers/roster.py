@@ -6,7 +6,9 @@ from typing import Literal, NamedTuple
 
 STORES = ("postgres", "redis", "sqlite", "mongo")
 # Who somebody is. A limit is a hand-written batch loop, which is no queue; naive is the same loop without batches.
-Role = Literal["ours", "watched", "peer", "limit", "naive"]
+# Blocking is mulligan from a program without an event loop.
+Role = Literal["ours", "watched", "blocking", "peer", "limit", "naive"]
+OURS_TOO = ("watched", "blocking")
 ONLY_OURS = frozenset({"pair"})
 
 
@@ -36,6 +38,7 @@ class Peer(NamedTuple):
     role: Role = "peer"
     only: frozenset[str] = frozenset()  # the measures it takes part in, where that is not all
     tuned: tuple[Tuned, ...] = ()
+    blocks: bool = False  # its enqueue blocks the thread of its caller
     is_durable: bool = True  # what it has enqueued is as safe as what mulligan has enqueued on the same store
 
     @property
@@ -69,6 +72,22 @@ def _ours(store: str, settings: str = "", share: float = 1.0) -> Peer:
 def _watched(store: str, share: float = 1.0) -> Peer:
     name = f"mulligan-{store}-watched"
     return Peer(name, store, "peer_mulligan.py", None, _WATCHED, _OUR_PROMISE, share=share, variant="watched", role="watched", only=_DRAIN)
+
+
+def _blocking(store: str, share: float = 1.0) -> Peer:
+    return Peer(
+        f"mulligan-{store}-sync",
+        store,
+        "peer_mulligan.py",
+        None,
+        "its defaults, and no event loop: `app.sync.enqueue`, in a crowd from as many threads",
+        _OUR_PROMISE,
+        share=share,
+        variant="sync",
+        blocks=True,
+        role="blocking",
+        only=frozenset({"enqueue", "crowd"}),
+    )
 
 
 def _limit(store: str, settings: str, share: float = 1.0) -> Peer:
@@ -128,6 +147,7 @@ _ALL = (
         tuned=(Tuned("concurrency", 100, (20, 50, 200)),),
     ),
     _ours("redis", share=3),
+    _blocking("redis", share=3),
     _limit("redis", "redis-py with hiredis, batches of 500, one Lua call each; a batch is settled while the next is claimed", share=3),
     Peer(
         "bullmq",
@@ -149,6 +169,7 @@ _ALL = (
         share=0.3,
         has_bulk=False,
         tuned=(Tuned("threads", 8, (4, 16, 32)),),
+        blocks=True,
     ),
     Peer(
         "taskiq",
@@ -196,6 +217,7 @@ _ALL = (
         variant="redis",
         has_bulk=False,
         tuned=(Tuned("threads", 8, (2, 4, 16)),),
+        blocks=True,
     ),
     Peer(
         "celery",
@@ -208,6 +230,7 @@ _ALL = (
         variant="early",
         has_bulk=False,
         tuned=(Tuned("threads", 10, (4, 20, 50)),),
+        blocks=True,
     ),
     Peer(
         "celery-late",
@@ -220,6 +243,7 @@ _ALL = (
         variant="late",
         has_bulk=False,
         tuned=(Tuned("threads", 10, (4, 20, 50)),),
+        blocks=True,
     ),
     Peer(
         "rq",
@@ -229,9 +253,11 @@ _ALL = (
         "SimpleWorker (no fork for each job), hiredis, results not kept",
         "one job at a time; a killed worker's job is found by its missing heartbeat, minutes later",
         share=0.15,
+        blocks=True,
     ),
     _ours("sqlite", ", durability full"),
     _watched("sqlite"),
+    _blocking("sqlite"),
     _limit("sqlite", "the sqlite3 module, durability full, batches of 500; one transaction settles a batch and claims the next"),
     Peer(
         "huey",
@@ -245,6 +271,7 @@ _ALL = (
         has_bulk=False,
         is_durable=False,
         tuned=(Tuned("threads", 1, (2, 4)),),
+        blocks=True,
     ),
     Peer(
         "huey-fsync",
@@ -258,6 +285,7 @@ _ALL = (
         has_bulk=False,
         only=frozenset({"enqueue", "crowd", "drain"}),
         tuned=(Tuned("threads", 1, (2, 4)),),
+        blocks=True,
     ),
     _ours("mongo", ", majority and journal"),
     _limit("mongo", "pymongo's async client, majority and journal, batches of 500; a batch is settled while the next is claimed"),
@@ -286,3 +314,8 @@ BEST = tuple(name for name, peer in PEERS.items() if peer.role != "peer" or name
 def ours(store: str) -> str:
     """The name of mulligan on this store."""
     return f"mulligan-{store}"
+
+
+def blocking(store: str) -> str:
+    """The name of mulligan on this store, called from threads without an event loop; it is not measured on all of them."""
+    return f"{ours(store)}-sync"

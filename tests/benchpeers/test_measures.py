@@ -104,6 +104,8 @@ def test_a_worker_that_says_nothing_is_given_up(tmp_path: Path) -> None:
     [
         ("mulligan-sqlite", "enqueue", {"enqueue_per_s"}),
         ("mulligan-sqlite", "crowd", {"crowd_per_s"}),
+        ("mulligan-sqlite-sync", "enqueue", {"enqueue_per_s"}),
+        ("mulligan-sqlite-sync", "crowd", {"crowd_per_s"}),
         ("mulligan-sqlite", "drain", {"drain_per_s", "drained", "rss_mb", "cpu_us_per_job"}),
         ("mulligan-sqlite-watched", "drain", {"drain_per_s", "drained", "rss_mb", "cpu_us_per_job"}),
         ("mulligan-sqlite", "pickup", {"pickup_p50_ms", "pickup_p99_ms", "idle_cpu_percent"}),

@@ -8,7 +8,7 @@ from benchmarks.peers.environments import ADAPTERS, NEEDS, version
 from benchmarks.peers.figures import FIGURES, GROUPS
 from benchmarks.peers.measures import MEASUREMENTS
 from benchmarks.peers.plan import MEASURES
-from benchmarks.peers.roster import BEST, PEERS, STORES, ours
+from benchmarks.peers.roster import BEST, PEERS, STORES, blocking, ours
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "guide" / "benchmarks.md"
 
@@ -35,7 +35,18 @@ def test_only_mulligan_runs_in_two_processes_and_a_loop_is_only_drained() -> Non
     taken = {name: {measure for measure in MEASURES if peer.takes(measure)} for name, peer in PEERS.items()}
     assert taken["mulligan-mongo"] == set(MEASURES)
     assert taken["bullmq"] == set(MEASURES) - {"pair"}
+    assert taken["mulligan-redis-sync"] == taken["mulligan-sqlite-sync"] == {"enqueue", "crowd"}
     assert taken["bare-redis"] == taken["single-mongo"] == taken["mulligan-sqlite-watched"] == {"drain"}
+
+
+def test_who_blocks_is_who_has_no_coroutine() -> None:
+    """A peer is marked as one that blocks its caller if and only if its adapter's call is a plain function."""
+    for peer in PEERS.values():
+        if not peer.is_loop and not peer.is_node and peer.role == "peer":
+            assert ("    def one(" in (ADAPTERS / peer.adapter).read_text("utf-8")) is peer.blocks, peer.name
+        elif peer.role != "peer":
+            assert peer.blocks is (peer.name == blocking(peer.store)), peer.name
+    assert {store for store in STORES if blocking(store) in PEERS} == {"redis", "sqlite"}
 
 
 def test_every_figure_is_in_one_table() -> None:

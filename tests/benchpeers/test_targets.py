@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from benchmarks.peers.figures import FIGURES, Summary, summary
 from benchmarks.peers.roster import PEERS, STORES
 from benchmarks.peers.targets import verdicts
@@ -51,6 +52,20 @@ def test_who_does_not_wait_for_the_disk_sets_no_target_for_enqueues() -> None:
     assert told_of({**crowds, "huey-fsync": found(crowd_per_s=3_000)}) == [("mulligan-sqlite", "crowd_per_s", 3.0, True)]
 
 
+@pytest.mark.parametrize("figure, times", [("enqueue_per_s", 1.0), ("crowd_per_s", 1.5)])
+def test_a_call_that_blocks_is_compared_with_those_that_block(figure: str, times: float) -> None:
+    """Ours that blocks beside the best peer that blocks, ours that one awaits beside the best of those; without the former all count."""
+    rates = {"mulligan-redis": 9_000.0, "huey-redis": 10_000.0, "bullmq": 4_000.0}
+    summaries = {name: found(**{figure: rate}) for name, rate in rates.items()}
+    assert told_of(summaries) == [("mulligan-redis", figure, 0.9, False)]
+    summaries["mulligan-redis-sync"] = found(**{figure: 16_000})
+    assert told_of(summaries) == [("mulligan-redis", figure, 2.25, True), ("mulligan-redis-sync", figure, 1.6, True)]
+    assert [one.wanted for one in verdicts(summaries)] == [
+        f"at least {times:g}x the best peer as durable that does not block (bullmq)",
+        f"at least {times:g}x the best peer as durable that blocks (huey-redis)",
+    ]
+
+
 def test_a_worker_may_be_larger_after_very_many_jobs() -> None:
     """70 MB are too much after 20,000 jobs and fine after a million."""
     assert [one.is_fine for one in verdicts({"mulligan-redis": found(rss_mb=70, drained=20_000)})] == [False]
@@ -81,7 +96,8 @@ ROWS = {
     *((f"mulligan-{store}", "cpu_us_per_job", "15") for store in ("postgres", "sqlite")),
     *((f"mulligan-{store}-watched", "cpu_us_per_job", "25") for store in ("postgres", "sqlite")),
     *((f"mulligan-{store}", "two_processes_x", "1.7") for store in STORES),
-    *((f"mulligan-{store}", figure, peer) for store, peer in (("postgres", "pgqueuer"), ("redis", "bullmq"), ("sqlite", "huey-fsync"))
+    *((f"mulligan-{which}", figure, peer) for which, peer in
+      (("postgres", "pgqueuer"), ("redis", "bullmq"), ("redis-sync", "huey-redis"), ("sqlite-sync", "huey-fsync"))
       for figure in ("enqueue_per_s", "crowd_per_s")),
     *((f"mulligan-{store}", "bulk_per_s", peer) for store, peer in (("postgres", "pgqueuer"), ("redis", "bullmq"))),
     ("mulligan-postgres", "bulk_per_s", "80,000"),
@@ -101,7 +117,7 @@ ROWS = {
 
 def test_every_row_of_the_table_is_judged() -> None:
     """Where everybody was measured, each row has its verdict, and nothing else has one."""
-    speeds = {"bullmq": 3.0, "pgqueuer": 3.0, "saq": 2.0, "huey-fsync": 2.0, "huey": 4.0}
+    speeds = {"bullmq": 3.0, "pgqueuer": 3.0, "saq": 2.0, "huey-fsync": 2.0, "huey": 4.0, "huey-redis": 1.5}
     everything = {
         name: {figure: summary([speeds.get(name, 1.0)]) for figure in FIGURES if figure != "drained"}
         for name in PEERS

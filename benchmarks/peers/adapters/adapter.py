@@ -105,6 +105,8 @@ async def _enqueue(peer: Peer, url: str, asked: argparse.Namespace) -> dict[str,
         crowd = Crowd(sender, asked.kind, numbers, asked.per_s)
         told = {"seconds": await crowd.run(), "timed": asked.count - crowd.callers, "callers": crowd.callers}
         return {**told, "sent_ns": crowd.sent_ns} if asked.told else told
+    if asked.how == "one" and not inspect.iscoroutinefunction(sender.one):
+        return await asyncio.to_thread(_one_by_one, sender, asked.kind, numbers)
     begin = time.perf_counter()
     parts = _parts(sender, asked.how, numbers)
     for index, part in enumerate(parts):
@@ -117,6 +119,15 @@ async def _enqueue(peer: Peer, url: str, asked: argparse.Namespace) -> dict[str,
         else:
             await _filled(sender, asked.kind, part)
     return {"seconds": time.perf_counter() - begin, "timed": asked.count - len(parts[0])}
+
+
+def _one_by_one(sender: Any, kind: str, numbers: Sequence[int]) -> dict[str, Any]:
+    """The same for a sender that blocks: a thread without an event loop is where such a call is made."""
+    sender.one(kind, numbers[0])
+    begin = time.perf_counter()
+    for number in numbers[1:]:
+        sender.one(kind, number)
+    return {"seconds": time.perf_counter() - begin, "timed": len(numbers) - 1}
 
 
 def _parts(sender: Any, how: str, numbers: Sequence[int]) -> list[Sequence[int]]:

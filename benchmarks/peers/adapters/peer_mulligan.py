@@ -1,7 +1,7 @@
 """mulligan itself, through the same runner as everybody: its defaults, 100 jobs at once, no switch that users do not have.
 
 With the variant "watched" everything that can be watched is: a subscriber to every event, and a middleware around every attempt.
-Counters, and the log of events in the store, are always on.
+Counters, and the log of events in the store, are always on. With the variant "sync" it is enqueued by `app.sync`, without an event loop.
 """
 
 from __future__ import annotations
@@ -94,6 +94,17 @@ class Sender:
         await self._app.enqueue_many([task.job(number) for number in numbers])
 
 
+class BlockingSender:
+    """Enqueues from threads that run no event loop."""
+
+    def __init__(self, app: Mulligan) -> None:
+        self._app = app
+
+    def one(self, kind: str, number: int) -> None:
+        """One job."""
+        self._app.sync.enqueue(kind, args=[number])
+
+
 class MulliganPeer:
     """The adapter."""
 
@@ -102,11 +113,11 @@ class MulliganPeer:
         async with make_app(url):
             pass
 
-    async def sender(self, url: str) -> Sender:
+    async def sender(self, url: str) -> Sender | BlockingSender:
         """Enqueues."""
         app = make_app(url)
         await app.open()
-        return Sender(app)
+        return BlockingSender(app) if adapter.variant() == "sync" else Sender(app)
 
     async def left(self, url: str) -> Callable[[], Awaitable[int]]:
         """What waits, runs or has failed for good; what is done is kept, and does not count."""
