@@ -163,6 +163,7 @@ class SyncApp:
         self._opening = opening
         self._thread = LoopThread()
         self._publishing = threading.RLock()  # one event after the other, whoever enqueues; a subscriber may enqueue, too
+        self._pid = os.getpid()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs any coroutine of the app and waits for it."""
@@ -188,6 +189,8 @@ class SyncApp:
         check_no_loop()
         check_jobs(jobs)
         if not self._opening.is_open:
+            if self._pid != os.getpid():  # forked: a thread that stayed with the parent may have held it
+                self._publishing, self._pid = threading.RLock(), os.getpid()
             self.run(self._app.open())
         handles: list[Handle[Any]] = []
         for batch in batches(jobs):

@@ -44,3 +44,49 @@ def test_parent_and_forked_child_both_enqueue(tmp_path: Path, backend: str, befo
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.split() == ["0", str(before + 2)], answer.stderr
+
+
+IN_THE_MIDDLE = """
+import os, signal, sys, threading
+from mulligan import Mulligan
+
+app = Mulligan(sys.argv[1])
+app.declare("work")
+parent = os.getpid()
+entered, go_on = threading.Event(), threading.Event()
+
+def hear(event):
+    if os.getpid() == parent:
+        entered.set()
+        go_on.wait(20)
+
+app.sync.enqueue("work")
+app.events.subscribe(hear, ["ENQUEUED"])
+thread = threading.Thread(target=app.sync.enqueue, args=["work"])
+thread.start()
+entered.wait(20)
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    app.sync.enqueue("work")
+    os._exit(0)
+_, status = os.waitpid(child, 0)
+go_on.set()
+thread.join()
+print(os.waitstatus_to_exitcode(status), app.sync.status()["default"].ready)
+"""
+
+
+@pytest.mark.parametrize("backend", [name for name in BACKENDS if name in DURABLE])
+def test_a_child_that_is_forked_in_the_middle_of_an_enqueue(tmp_path: Path, backend: str) -> None:
+    """While another thread tells a subscriber of its job, the main thread forks: the child enqueues all the same."""
+    answer = subprocess.run(
+        [sys.executable, "-c", IN_THE_MIDDLE, url_of(backend, tmp_path)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.split() == ["0", "3"], answer.stderr
