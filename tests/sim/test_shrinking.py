@@ -15,7 +15,7 @@ from mulligan.core.change import Change
 from mulligan.core.job import Job
 from mulligan.sim.plan import FAULTS, JOBS
 from mulligan.sim.seeds import Violation, campaign, first_violation, play_setup, shrunk
-from mulligan.stores import memory_rows
+from mulligan.stores import memory, memory_rows
 
 FIELDS = {
     "seeds",
@@ -40,6 +40,7 @@ def _settle_by_id_alone(patch: pytest.MonkeyPatch) -> None:
     def is_held(row: Job, fence: int) -> bool:
         return row.status == "processing" and fence >= 0
 
+    assert memory.MemoryStore  # imported before: what a module takes at its import while the patch is in force, it would keep
     patch.setattr(memory_rows, "is_held", is_held)
 
 
