@@ -188,9 +188,9 @@ class SyncApp:
         """Mulligan.enqueue_many on this thread, by a store that knows how to (core/contract.InsertsNow)."""
         check_no_loop()
         check_jobs(jobs)
+        if self._pid != os.getpid():  # forked: a thread that stayed with the parent may have held it
+            self._publishing, self._pid = threading.RLock(), os.getpid()
         if not self._opening.is_open:
-            if self._pid != os.getpid():  # forked: a thread that stayed with the parent may have held it
-                self._publishing, self._pid = threading.RLock(), os.getpid()
             self.run(self._app.open())
         handles: list[Handle[Any]] = []
         for batch in batches(jobs):

@@ -22,7 +22,7 @@ for _ in range(int(sys.argv[2])):
 child = os.fork()
 if child == 0:
     signal.alarm(20)
-    app.sync.enqueue("work")
+    asyncio.run(beside_a_loop()) if sys.argv[2] == "loop" else app.sync.enqueue("work")
     os._exit(0)
 _, status = os.waitpid(child, 0)
 app.sync.enqueue("work")
@@ -47,7 +47,7 @@ def test_parent_and_forked_child_both_enqueue(tmp_path: Path, backend: str, befo
 
 
 IN_THE_MIDDLE = """
-import os, signal, sys, threading
+import asyncio, os, signal, sys, threading
 from mulligan import Mulligan
 
 app = Mulligan(sys.argv[1])
@@ -60,6 +60,10 @@ def hear(event):
         entered.set()
         go_on.wait(20)
 
+async def beside_a_loop():
+    await app.open()
+    await asyncio.to_thread(app.sync.enqueue, "work")
+
 app.sync.enqueue("work")
 app.events.subscribe(hear, ["ENQUEUED"])
 thread = threading.Thread(target=app.sync.enqueue, args=["work"])
@@ -68,7 +72,7 @@ entered.wait(20)
 child = os.fork()
 if child == 0:
     signal.alarm(20)
-    app.sync.enqueue("work")
+    asyncio.run(beside_a_loop()) if sys.argv[2] == "loop" else app.sync.enqueue("work")
     os._exit(0)
 _, status = os.waitpid(child, 0)
 go_on.set()
@@ -77,11 +81,12 @@ print(os.waitstatus_to_exitcode(status), app.sync.status()["default"].ready)
 """
 
 
+@pytest.mark.parametrize("opened_by", ["enqueue", "loop"])
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name in DURABLE])
-def test_a_child_that_is_forked_in_the_middle_of_an_enqueue(tmp_path: Path, backend: str) -> None:
-    """While another thread tells a subscriber of its job, the main thread forks: the child enqueues all the same."""
+def test_a_child_that_is_forked_in_the_middle_of_an_enqueue(tmp_path: Path, backend: str, opened_by: str) -> None:
+    """While another thread tells a subscriber of its job, the main thread forks: the child enqueues all the same, whoever opens it."""
     answer = subprocess.run(
-        [sys.executable, "-c", IN_THE_MIDDLE, url_of(backend, tmp_path)],
+        [sys.executable, "-c", IN_THE_MIDDLE, url_of(backend, tmp_path), opened_by],
         cwd=tmp_path,
         capture_output=True,
         text=True,
