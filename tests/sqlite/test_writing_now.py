@@ -239,6 +239,29 @@ async def test_others_are_written_when_the_one_before_them_is_interrupted(
     assert await names_of(store) == ["a", "b", "c"]
 
 
+async def test_a_destructor_may_not_write_into_a_group(store: SQLiteStore) -> None:
+    """One that runs on the writing thread, as any thread may have to, is told so; what is being written there is not touched."""
+    first, inner, last = new_job(), new_job(), new_job()
+    told = []
+
+    class Enqueues:
+        def __del__(self) -> None:
+            try:
+                store.insert_now([inner])
+            except IllegalMove as problem:
+                told.append(str(problem))
+
+    def work(transaction: Transaction) -> None:
+        insert.insert(transaction, [first])
+        Enqueues()
+        insert.insert(transaction, [last])
+
+    await asyncio.wait_for(store._write(work), 20)
+    assert [found is not None for found in await store.get([first.id, inner.id, last.id])] == [True, False, True]
+    assert len(told) == 1
+    assert "destructor" in told[0]
+
+
 def test_a_signal_handler_may_not_write_into_a_write(path: Path) -> None:
     """One that enqueues while it interrupts an insert of its own thread is told so, instead of waiting for itself for ever."""
     store = SQLiteStore(path)

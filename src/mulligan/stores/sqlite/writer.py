@@ -26,6 +26,7 @@ from mulligan.stores.sqlite.hop import Hop, Item, Outside, Transaction, settle_f
 
 T = TypeVar("T")
 GROUP_MAX = 64
+_INTERRUPTS = "a signal handler or a destructor may not write while it interrupts a write of its own thread"
 
 
 class Writer(Hop):
@@ -52,11 +53,13 @@ class Writer(Hop):
         Otherwise it is handed over, and written together with what else has gathered.
         """
         self.check_process()
+        if threading.get_ident() == self._thread.ident:  # which cannot wait for itself either
+            raise IllegalMove(_INTERRUPTS)
         piece = self.within(work)
         try:
             if self._turn.acquire(blocking=False):
                 if self._by_caller:
-                    raise IllegalMove("a signal handler or a destructor may not write while it interrupts a write of its own thread")
+                    raise IllegalMove(_INTERRUPTS)
                 if not self._is_awaited and self._inbox.empty():
                     return cast("T", self._alone(piece))
         finally:
