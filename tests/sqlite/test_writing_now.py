@@ -215,6 +215,26 @@ async def test_an_interrupted_write_leaves_nothing_half_done(store: SQLiteStore,
     foreign.close()
 
 
+async def test_who_is_interrupted_while_he_waits_holds_up_nobody(store: SQLiteStore, threads: ThreadPoolExecutor) -> None:
+    """Wherever Ctrl-C strikes a thread whose write was handed over, the writing thread goes on: it waits for nobody whom it answers."""
+    writer = at_rest(store)
+    for after in range(EVENTS_MAX):
+        gate = Gate()
+        first = threads.submit(writer.run_now, gate.hold)
+        gate.entered()
+        caller = threads.submit(interrupted, partial(store.insert_now, [new_job()]), after)
+        while not (writer._is_awaited or caller.done()):
+            await asyncio.sleep(0)
+        gate.open()
+        is_interrupted = await asyncio.wait_for(asyncio.wrap_future(caller), 20)
+        assert first.result(20) is None
+        assert await asyncio.wait_for(store._write(lambda _: "went on"), 5) == "went on", f"after step {after}"
+        at_rest(store)
+        if not is_interrupted:
+            break
+    assert 10 < after < EVENTS_MAX
+
+
 async def test_others_are_written_when_the_one_before_them_is_interrupted(
     store: SQLiteStore, threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:

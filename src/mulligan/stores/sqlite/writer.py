@@ -15,14 +15,13 @@ import queue
 import sqlite3
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, TypeVar, cast
 
 from mulligan.core.clock import Clock
 from mulligan.core.errors import IllegalMove, StoreUnavailable
 from mulligan.stores.sqlite.faults import DRIVER_ERRORS, translated
 from mulligan.stores.sqlite.filelock import FileLock
-from mulligan.stores.sqlite.hop import Hop, Item, Outside, Transaction, settle_future
+from mulligan.stores.sqlite.hop import Hop, Item, Outside, Transaction, Waiting, settle_future
 
 T = TypeVar("T")
 GROUP_MAX = 64
@@ -68,9 +67,9 @@ class Writer(Hop):
                 self._turn.release()
             except RuntimeError:  # somebody else has it
                 pass
-        future: Future[T] = Future()
-        self._hand_over((future, piece))
-        return future.result()
+        waiting = Waiting()
+        self._hand_over((waiting, piece))
+        return cast("T", waiting.result())
 
     def _alone(self, piece: Callable[[], Any]) -> Any:
         try:
