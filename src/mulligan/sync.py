@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from mulligan.admin import Status
@@ -167,7 +168,9 @@ class SyncApp:
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs any coroutine of the app and waits for it."""
-        return self._thread.run(work)
+        waited_for = getattr(self._app.store, "waited_for", nullcontext)
+        with waited_for():  # a signal's handler may interrupt an enqueue here, which it must not wait for
+            return self._thread.run(work)
 
     def enqueue(self, task: str, /, **options: Any) -> SyncHandle[Any] | ScheduleHandle:
         """By name; see Mulligan.enqueue."""

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from mulligan import Mulligan
 from mulligan.core.errors import IllegalMove, StoreRejected, StoreUnavailable
 from mulligan.stores.sqlite import SQLiteStore, insert
 from mulligan.stores.sqlite.filelock import FileLock
 from mulligan.stores.sqlite.hop import Transaction
 from mulligan.stores.sqlite.writer import Writer
+from mulligan.sync import SyncHandle
 from tests.builders import new_job
 from tests.interrupting import Interruption, interrupted
 
@@ -308,3 +310,38 @@ def test_a_signal_handler_may_not_write_into_a_write(path: Path) -> None:
 
     assert asyncio.run(found()) == (["a"], 1)
     asyncio.run(store.close())
+
+
+def test_a_signal_handler_may_look_but_not_wait_for_its_own_thread(path: Path) -> None:
+    """One that interrupts an enqueue of its own thread may read; a cancel and a close are refused, instead of waiting for ever."""
+    app = Mulligan(f"sqlite:///{path}")
+    app.declare("work")
+    first = app.sync.enqueue("work")
+    assert isinstance(first, SyncHandle)
+    assert isinstance(app.store, SQLiteStore)
+    refused, seen = [], []
+
+    def handle(*_: object) -> None:
+        for call in (partial(app.sync.cancel, first.id), app.sync.close, app.sync.status):
+            try:
+                call()
+            except IllegalMove as problem:
+                refused.append(str(problem))
+        seen.append(first.id)
+
+    def look(*_: object) -> None:
+        seen.append(app.sync.get(first.id).id)
+
+    writer = at_rest(app.store)
+    before = signal.getsignal(signal.SIGUSR1)
+    try:
+        for handler in (look, handle):
+            signal.signal(signal.SIGUSR1, handler)
+            writer.run_now(lambda transaction: (transaction.run(PUT, (str(len(seen)),)), signal.raise_signal(signal.SIGUSR1)))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert seen == [first.id] * 2
+    assert ["signal handler" in text for text in refused] == [True] * 3  # after the close it would have to be opened again
+    assert app.sync.cancel(first.id) == "cancelled"
+    app.sync.close()
+    assert writer.connection is None

@@ -246,7 +246,9 @@ class Near(Protocol):
 class InsertsNow(Protocol):
     """What a store may have besides, like `insert_in`: an insert that blocks its thread, with the answers of `insert`.
 
-    Callable from any thread that runs no event loop, many at once. `app.sync` takes it where it is, and else crosses to a loop.
+    Callable from any thread that runs no event loop, many at once. `app.sync` takes it where it is, and else crosses to a loop. What it
+    enters while it waits for a loop is `waited_for`, where the store has that, too: the handler of a signal that interrupts an insert here
+    is refused what would have to wait for that insert.
     """
 
     def insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]: ...

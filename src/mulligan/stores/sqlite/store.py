@@ -12,6 +12,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -92,6 +93,8 @@ class SQLiteStore:
             if session is not None and not session.is_of_this_process:
                 self._left_behind.append(session)
                 session = None
+            if session is not None:
+                session.writer.check_may_wait()
             if session is None:
                 session = self._session = Session(self.path, self._clock, self._durability, self._busy_timeout_s)
         try:
@@ -106,6 +109,8 @@ class SQLiteStore:
     async def close(self) -> None:
         """Ends all use, after what is under way. Closing a closed store changes nothing."""
         with self._door:
+            if self._session is not None:
+                self._session.writer.check_may_wait()
             session, self._session = self._session, None
             if session is not None and not session.is_of_this_process:
                 self._left_behind.append(session)
@@ -144,6 +149,11 @@ class SQLiteStore:
     def insert_now(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         """The same for a thread that runs no event loop, which writes by itself while nobody else does; see InsertsNow."""
         return self._opened().writer.run_now(partial(insert.insert, jobs=jobs))
+
+    def waited_for(self) -> AbstractContextManager[None]:
+        """To be entered by a thread while it waits for a loop that uses this store; see InsertsNow."""
+        session = self._session
+        return nullcontext() if session is None else session.writer.waited_for()
 
     def _gatherer(self) -> Gatherer:
         loop = asyncio.get_running_loop()

@@ -14,7 +14,8 @@ import os
 import queue
 import sqlite3
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any, TypeVar, cast
 
 from mulligan.core.clock import Clock
@@ -25,6 +26,7 @@ from mulligan.stores.sqlite.hop import Hop, Item, Outside, Transaction, Waiting,
 
 T = TypeVar("T")
 GROUP_MAX = 64
+_interrupted: ContextVar[object] = ContextVar("the write that is interrupted by whoever waits for what happens here", default=None)
 _INTERRUPTS = "a signal handler or a destructor may not write while it interrupts a write of its own thread"
 
 
@@ -38,7 +40,7 @@ class Writer(Hop):
         self._wakes = False
         self._groups = 0  # written so far
         self._turn = threading.RLock()  # whoever uses the connection has it
-        self._by_caller = False  # whoever has the turn is a caller in the middle of his own write
+        self._own_write: tuple[int] | None = None  # that of a caller who has the turn, while he is in the middle of it, by his thread
         self._is_awaited = False  # the writing thread waits for the turn
         self._held_back: Item | None = None  # work for outside a transaction that came while a group gathered
         self.lock: FileLock | None = None
@@ -57,7 +59,7 @@ class Writer(Hop):
         piece = self.within(work)
         try:
             if self._turn.acquire(blocking=False):
-                if self._by_caller:
+                if self._own_write is not None:
                     raise IllegalMove(_INTERRUPTS)
                 if not self._is_awaited and self._inbox.empty():
                     return cast("T", self._alone(piece))
@@ -73,15 +75,41 @@ class Writer(Hop):
 
     def _alone(self, piece: Callable[[], Any]) -> Any:
         try:
-            self._by_caller = True
+            self._own_write = (threading.get_ident(),)
             [answer] = self._written([piece])
         except DRIVER_ERRORS as problem:
             raise self._translate(problem) from problem
         finally:
-            self._by_caller = False
+            self._own_write = None
         if isinstance(answer, _Failed):
             raise self._translate(answer.problem) from answer.problem
         return answer
+
+    @contextlib.contextmanager
+    def waited_for(self) -> Iterator[None]:
+        """While this thread waits for what a loop does: if that interrupts a write of this thread, the loop's own writes are refused.
+
+        The handler of a signal may read, or would otherwise wait for a loop that waits for the thread which it interrupts.
+        """
+        own = self._own_write
+        if own is None or own[0] != threading.get_ident():
+            yield
+            return
+        token = _interrupted.set(own)
+        try:
+            yield
+        finally:
+            _interrupted.reset(token)
+
+    def check_may_wait(self) -> None:
+        """IllegalMove where the turn is that of a thread which waits for this very call."""
+        own = self._own_write
+        if own is not None and _interrupted.get() is own:
+            raise IllegalMove(_INTERRUPTS)
+
+    def _hand_over(self, item: Item) -> None:
+        self.check_may_wait()
+        super()._hand_over(item)
 
     def _round(self) -> bool:
         item = self._held_back or self._inbox.get()
