@@ -6,14 +6,17 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack, cast
 
 from mulligan.admin import Status
 from mulligan.core.contract import CancelAnswer, Inserted, QueueState
 from mulligan.core.errors import IllegalMove
 from mulligan.core.job import Job, NewJob
 from mulligan.core.schedule import Schedule
+from mulligan.core.waiting import Waiting
 from mulligan.enqueueing import batches, published, put_schedule, wanted
 from mulligan.handle import Handle, ScheduleHandle
 from mulligan.joining import insert_in_now
@@ -47,7 +50,9 @@ class LoopThread:
         except IllegalMove:
             work.close()
             raise
-        return asyncio.run_coroutine_threadsafe(work, self._started()).result()
+        waiting = Waiting()
+        self._started().call_soon_threadsafe(_begin, work, waiting)
+        return cast("T", waiting.result())
 
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._pid != os.getpid():  # forked: the thread stayed with the parent, and so perhaps did a held lock
@@ -72,6 +77,29 @@ def check_no_loop() -> None:
     except RuntimeError:
         return
     raise IllegalMove("this thread runs an event loop, which a sync call would block; await the async form instead")
+
+
+def _begin(work: Coroutine[Any, Any, Any], waiting: Waiting) -> None:
+    try:
+        task = asyncio.get_running_loop().create_task(work)
+    except Exception as problem:  # noqa: BLE001 - whoever waits gets it
+        waiting.set_exception(problem)
+        return
+    _begun.add(task)
+    task.add_done_callback(_begun.discard)
+    task.add_done_callback(partial(_answer, waiting))
+
+
+_begun: set[asyncio.Task[Any]] = set()  # a loop does not keep them
+
+
+def _answer(waiting: Waiting, task: asyncio.Task[Any]) -> None:
+    if task.cancelled():
+        waiting.set_exception(CancelledError())
+    elif (problem := task.exception()) is not None:
+        waiting.set_exception(problem)
+    else:
+        waiting.set_result(task.result())
 
 
 def _run_loop(loop: asyncio.AbstractEventLoop) -> None:

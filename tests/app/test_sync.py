@@ -15,6 +15,7 @@ from mulligan.core.events import Event
 from mulligan.handle import ScheduleHandle
 from mulligan.request import Options
 from mulligan.sync import SyncHandle
+from tests.interrupting import interrupted
 
 
 @pytest.fixture
@@ -174,6 +175,19 @@ def test_threads_beside_a_loop_and_a_worker(plain: Mulligan) -> None:
 
     asyncio.run(serve())
     assert sorted(ran) == list(range(400))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore:coroutine:RuntimeWarning")
+def test_who_is_interrupted_while_he_waits_holds_up_nobody(plain: Mulligan) -> None:
+    """Wherever Ctrl-C strikes a thread that waits for the background loop, that one goes on with the calls of others."""
+    plain.sync.enqueue("double", args=[1])
+    with ThreadPoolExecutor(1) as threads:
+        for after in range(2_000):
+            is_interrupted = threads.submit(interrupted, plain.sync.status, after).result(20)
+            assert plain.sync.status()["q"].ready == 1
+            if not is_interrupted:
+                break
+    assert 10 < after < 2_000
 
 
 async def test_inside_a_running_loop_it_is_refused(plain: Mulligan) -> None:

@@ -20,9 +20,10 @@ from typing import Any, TypeVar, cast
 
 from mulligan.core.clock import Clock
 from mulligan.core.errors import IllegalMove, StoreUnavailable
+from mulligan.core.waiting import Waiting
 from mulligan.stores.sqlite.faults import DRIVER_ERRORS, translated
 from mulligan.stores.sqlite.filelock import FileLock
-from mulligan.stores.sqlite.hop import Hop, Item, Outside, Transaction, Waiting, settle_future
+from mulligan.stores.sqlite.hop import Hop, Item, Outside, Transaction, settle_future
 
 T = TypeVar("T")
 GROUP_MAX = 64
