@@ -23,6 +23,7 @@ INSERT_CHARS_MAX = 16 * 1024 * 1024
 def wanted(
     app: Mulligan,
     task: str,
+    /,
     *,
     args: Sequence[Any] = (),
     kwargs: Mapping[str, Any] | None = None,

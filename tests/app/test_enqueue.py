@@ -197,6 +197,15 @@ async def test_large_payloads_go_in_smaller_batches(app: Mulligan) -> None:
     assert (await app.status())["default"].ready == 250
 
 
+@pytest.mark.parametrize("name", ["app", "task", "colour"])
+async def test_an_option_that_does_not_exist_is_named(app: Mulligan, name: str) -> None:
+    """Whatever it is called, it is told as one; also where something within has a parameter of that name."""
+    app.declare("work")
+    options: dict[str, Any] = {name: 1}
+    with pytest.raises(BadSetting, match=f"unknown option {name}"):
+        await app.enqueue("work", **options)
+
+
 async def test_enqueue_many_again_repeats_nothing(app: Mulligan) -> None:
     """After an interruption in the middle, the same list again stores what was missing, and only that."""
 
