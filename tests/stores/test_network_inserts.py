@@ -13,7 +13,7 @@ from mulligan import Mulligan
 from mulligan.core.contract import Inserted
 from mulligan.core.errors import IllegalMove
 from mulligan.core.job import NewJob
-from mulligan.stores.gather import GATHER_CHARS_MAX, Gatherer
+from mulligan.stores.gather import Gatherer
 from mulligan.stores.network.inserts import OFTEN, Direct, LoopInserts
 from mulligan.stores.network.store import NetworkStore
 from tests.builders import get, new_job
@@ -72,23 +72,6 @@ async def test_callers_who_go_on_at_once_go_together() -> None:
     sizes.clear()
     await gatherer.insert([new_job()])  # nobody is under way any more
     assert sizes == [1]
-
-
-async def test_large_payloads_do_not_go_together_without_bound() -> None:
-    """What gathers is bounded by its size too, so that every server takes it as one message; nobody is left out."""
-    sizes: list[int] = []
-
-    async def write(jobs: Sequence[NewJob]) -> list[Inserted]:
-        sizes.append(sum(len(job.payload) for job in jobs))
-        await asyncio.sleep(0)
-        return [Inserted(id=job.id, created=True, at_us=0) for job in jobs]
-
-    gatherer = Gatherer(write)
-    payload = "x" * (GATHER_CHARS_MAX // 4)
-    lists = [[new_job(payload=payload) for _ in range(number)] for number in (1, 1, 2, 1, 1, 30, 1)]
-    answers = await asyncio.gather(*(gatherer.insert(jobs) for jobs in lists))
-    assert [[one.id for one in answer] for answer in answers] == [[job.id for job in jobs] for jobs in lists]
-    assert [size / len(payload) for size in sizes] == [1, 4, 31, 1]
 
 
 async def test_two_writes_at_once_are_equally_wide() -> None:
