@@ -155,6 +155,23 @@ async def test_close_lets_calls_under_way_have_their_answers(store: Store) -> No
         await store.get([job.id])
 
 
+@pytest.mark.parametrize("many", [1, 2, 1_500])
+@pytest.mark.parametrize("before", [0, 60])  # a loop that goes on inserting may get a connection of its own
+async def test_close_lets_an_insert_under_way_have_its_answer(
+    store_maker: Callable[[Clock | None], Store], many: int, before: int
+) -> None:
+    """Whoever is told that the store is closed has stored nothing."""
+    store = store_maker(None)
+    await store.open()
+    for _ in range(before):
+        await store.insert([new_job()])
+    jobs = [new_job() for _ in range(many)]
+    inserting = asyncio.create_task(store.insert(jobs))
+    await asyncio.sleep(0)
+    await store.close()
+    assert [answer.id for answer in await inserting] == [job.id for job in jobs]
+
+
 async def test_a_store_opened_while_it_is_being_closed_is_open(store: Store) -> None:
     """The two do not mix: after both have returned, the store works."""
     for _ in range(10):

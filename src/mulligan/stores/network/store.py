@@ -267,7 +267,9 @@ class NetworkStore(ABC):
 
     async def _insert_and_tell(self, jobs: Sequence[NewJob]) -> list[Inserted]:
         answers = await self._insert(jobs)
-        self._opened().spreader.ask()  # here, on the home loop, to which announce() would have to cross once more
+        session = self._session
+        if session is not None:
+            session.spreader.ask()  # here, on the home loop, to which announce() would have to cross once more
         return answers
 
     async def _insert_here(self, begin: Callable[[], Coroutine[Any, Any, list[Inserted]]]) -> list[Inserted]:
@@ -308,12 +310,16 @@ class NetworkStore(ABC):
 
     @property
     def is_spreading(self) -> bool:
-        """Whether hints are being sent to other processes, or are going to be."""
-        return self._opened().spreader.is_busy
+        """Whether hints are being sent to other processes, or are going to be. Like what follows it also answers while the store is being
+        closed: what is under way then has its answer, and hints are only hints."""
+        session = self._session
+        return session is not None and session.spreader.is_busy
 
     def hint_here(self) -> None:
         """Hints to the listeners of this process; the others have heard already."""
-        self._opened().hints.hint()
+        session = self._session
+        if session is not None:
+            session.hints.hint()
 
     def announce(self) -> None:
         """Hints to every listener, of this process and of others, that there may be work. Sent at most once at a time."""
