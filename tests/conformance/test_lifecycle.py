@@ -157,9 +157,7 @@ async def test_close_lets_calls_under_way_have_their_answers(store: Store) -> No
 
 @pytest.mark.parametrize("many", [1, 2, 1_500])
 @pytest.mark.parametrize("before", [0, 60])  # a loop that goes on inserting may get a connection of its own
-async def test_close_lets_an_insert_under_way_have_its_answer(
-    store_maker: Callable[[Clock | None], Store], many: int, before: int
-) -> None:
+async def test_close_lets_an_insert_under_way_have_its_answer(store_maker: Callable[[Clock | None], Store], many: int, before: int) -> None:
     """Whoever is told that the store is closed has stored nothing."""
     store = store_maker(None)
     await store.open()

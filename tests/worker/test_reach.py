@@ -71,3 +71,47 @@ def test_waves_of_retries_are_claimed_as_wide_as_they_come(tmp_path: Path) -> No
     after_less = [asked for before, got, asked in zip(store.asked, store.got, store.asked[1:], strict=False) if 100 < got < before]
     assert len(after_less) > 5
     assert min(after_less) > SLOTS
+
+
+def test_one_short_job_before_long_ones_says_nothing_of_them(tmp_path: Path) -> None:
+    """A claim that fills all slots with long jobs, while the one job there was before ended: no more are held that cannot start."""
+
+    async def scene(stage: Stage) -> list[int]:
+        @stage.app.task
+        async def short() -> None: ...
+
+        @stage.app.task
+        async def long() -> None:
+            await asyncio.sleep(600)
+
+        await short.enqueue()
+        store = stage.app.store = FarStore(stage.app.store)  # type: ignore[assignment]
+        async with stage.worker(concurrency=SLOTS):
+            while not store.got:  # type: ignore[attr-defined]
+                await asyncio.sleep(0.01)
+            await stage.app.enqueue_many([long.job() for _ in range(500)])
+            await asyncio.sleep(300)
+            return store.got  # type: ignore[attr-defined,no-any-return]
+
+    got = play("memory", tmp_path, scene)
+    assert got[:2] == [1, SLOTS]
+    assert sum(got) <= 1 + SLOTS + 2
+
+
+def test_jobs_that_end_together_long_before_a_claim_are_not_short(tmp_path: Path) -> None:
+    """Jobs that last several claims, and end at the same moment: claims do not set their pace."""
+
+    async def scene(stage: Stage) -> list[int]:
+        @stage.app.task
+        async def work() -> None:
+            await asyncio.sleep(3)
+
+        await stage.app.enqueue_many([work.job() for _ in range(500)])
+        store = stage.app.store = FarStore(stage.app.store)  # type: ignore[assignment]
+        async with stage.worker(concurrency=SLOTS):
+            await asyncio.sleep(60)
+            return store.got  # type: ignore[attr-defined,no-any-return]
+
+    got = play("memory", tmp_path, scene)
+    assert got[:2] == [SLOTS, SLOTS]
+    assert got[2] <= 2 * SLOTS

@@ -196,7 +196,8 @@ class Fetcher:
         """Sets how far the next claim may reach beyond the free slots: by how many jobs have ended in the last rounds, from the answer of
         one claim to that of the next. What ends while a claim is under way would not do: few slots may be through with all they have
         before it is sent. Nor would one round: slots that were filled together end together, and then nothing ends for a while."""
-        took_s, round_s, ended = now_s - began_s, min(ROUND_MAX_S, now_s - self._answered_s), self._executor.accepted - self._ended_before
+        took_s, pause_s, ended = now_s - began_s, began_s - self._answered_s, self._executor.accepted - self._ended_before
+        round_s = min(ROUND_MAX_S, pause_s + took_s)
         self._answered_s, self._ended_before = now_s, self._executor.accepted
         self._claim_s = took_s if self._claim_s == 0 else self._claim_s + SMOOTHING * (took_s - self._claim_s)
         self._round_s += SMOOTHING * (round_s - self._round_s)
@@ -208,8 +209,8 @@ class Fetcher:
         reach = int(AHEAD_CLAIMS * self._ended / self._round_s * self._claim_s)
         if got < wanted:
             reach = min(reach, self._ahead // 2)  # there is no more for the moment, but what fails and is due again comes in waves
-        elif self._executor.room == self._settings.concurrency and round_s <= 2 * took_s:
-            reach = max(reach, AHEAD_CLAIMS * got)  # all ended while the next ones were asked for: claims set the pace, and not the jobs
+        elif self._executor.room == self._settings.concurrency <= ended and pause_s <= took_s:
+            reach = max(reach, AHEAD_CLAIMS * got)  # every slot was through while the next ones were asked for: claims set the pace
         self._ahead = min(self._ahead_max, reach)
 
     async def _start(self, claimed: Claimed) -> None:
