@@ -12,13 +12,7 @@ from mulligan.core.events import EVENT_LOG_MAX, Event
 from mulligan.stores.postgres.database import Database
 from mulligan.stores.postgres.entries import ADD_EVENTS, entries_of
 
-# Entries from the place after which to read (`after`), which may lie within the first of them, or before all there are.
-_READ = """
-WITH a AS MATERIALIZED (SELECT greatest($1::bigint, (SELECT n.seq FROM {s}.events n ORDER BY n.seq DESC LIMIT 1) - $3::bigint,
-    (SELECT o.seq - o.many FROM {s}.events o ORDER BY o.seq LIMIT 1)) AS after)
-SELECT e.seq, e.many, e.at_us, e.bodies, (SELECT after FROM a) FROM {s}.events e
-WHERE e.seq > (SELECT after FROM a) AND e.seq - e.many < (SELECT after FROM a) + $2::bigint ORDER BY e.seq LIMIT $2
-"""
+READ = "SELECT seq, many, at_us, bodies, after FROM {s}.read_events($1, $2, $3)"
 
 _entry_decoder = msgspec.json.Decoder(list[msgspec.Raw])
 _event_decoder = msgspec.json.Decoder(Event)
@@ -35,7 +29,7 @@ async def read_events(database: Database, after_seq: int, limit: int) -> list[Ev
     limit = min(max(0, limit), EVENT_LOG_MAX)
     while True:
         events: list[Event] = []
-        entries = await database.rows(_READ, after_seq, limit, EVENT_LOG_MAX)
+        entries = await database.rows(READ, after_seq, limit, EVENT_LOG_MAX)
         for last, many, at_us, bodies, after in entries:
             with suppress(msgspec.DecodeError):
                 for seq, body in enumerate(_entry_decoder.decode(bodies), last - many + 1):

@@ -1,4 +1,4 @@
-"""The functions that write whole batches in one round trip: insert, settle, renew, events, and the tallies.
+"""The functions that write whole batches in one round trip: insert, settle, renew, and the tallies.
 
 Each sets the planner's switches for itself, so that exactly one plan is left for every statement in it: along the index that the
 statement was written for. Statistics (fresh, stale or absent), plan caches and poolers then change nothing. Batches come as arrays,
@@ -11,27 +11,6 @@ from __future__ import annotations
 _NOW = """
 CREATE FUNCTION {s}.now_us(given_us bigint) RETURNS bigint LANGUAGE sql VOLATILE AS $$
   SELECT coalesce(given_us, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-$$
-"""
-
-# The last step of a transaction: whoever has the lock commits before the next one gets a number, so numbers become visible in order.
-# Entries wholly beyond the bound are removed; what is too much of the oldest one is not read.
-_ADD_EVENTS = """
-CREATE FUNCTION {s}.add_events(new_at_us bigint, entries text[], counts bigint[], keep bigint) RETURNS void LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-DECLARE
-  newest bigint;
-BEGIN
-  IF coalesce(cardinality(entries), 0) = 0 THEN
-    RETURN;
-  END IF;
-  PERFORM pg_advisory_xact_lock(hashtextextended('mulligan events {s}', 0));
-  newest := coalesce((SELECT e.seq FROM {s}.events e ORDER BY e.seq DESC LIMIT 1), 0);
-  INSERT INTO {s}.events (seq, many, at_us, bodies)
-  SELECT newest + sum(n.many) OVER (ORDER BY n.place), n.many, new_at_us, n.bodies
-  FROM unnest(entries, counts) WITH ORDINALITY AS n(bodies, many, place);
-  DELETE FROM {s}.events e WHERE e.seq <= newest + (SELECT sum(n.many) FROM unnest(counts) AS n(many))::bigint - keep;
-END
 $$
 """
 
@@ -373,7 +352,6 @@ $$
 
 WRITE_FUNCTIONS: tuple[str, ...] = (
     _NOW,
-    _ADD_EVENTS,
     _COMPACT,
     _NOTE_PAST,
     _NOTE_GROUPS,

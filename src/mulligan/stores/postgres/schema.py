@@ -9,6 +9,7 @@ from __future__ import annotations
 from mulligan.stores.migration import Migration
 from mulligan.stores.postgres.functions_careful import CAREFUL_FUNCTIONS
 from mulligan.stores.postgres.functions_claim import CLAIM_FUNCTIONS
+from mulligan.stores.postgres.functions_events import EVENT_FUNCTIONS
 from mulligan.stores.postgres.functions_limits import LIMIT_FUNCTIONS
 from mulligan.stores.postgres.functions_rounds import ROUND_FUNCTIONS
 from mulligan.stores.postgres.functions_write import WRITE_FUNCTIONS
@@ -216,7 +217,7 @@ _TABLES = Migration(
 _FUNCTIONS = Migration(
     number=2,
     name="claim, settle, insert, renew and what they need",
-    statements=(*WRITE_FUNCTIONS, *CLAIM_FUNCTIONS, *LIMIT_FUNCTIONS, *ROUND_FUNCTIONS, *CAREFUL_FUNCTIONS),
+    statements=(*WRITE_FUNCTIONS, *EVENT_FUNCTIONS, *CLAIM_FUNCTIONS, *LIMIT_FUNCTIONS, *ROUND_FUNCTIONS, *CAREFUL_FUNCTIONS),
 )
 
 MIGRATIONS: tuple[Migration, ...] = (_TABLES, _FUNCTIONS, RECEIPTS)
