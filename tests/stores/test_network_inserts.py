@@ -13,7 +13,7 @@ from mulligan import Mulligan
 from mulligan.core.contract import Inserted
 from mulligan.core.errors import IllegalMove
 from mulligan.core.job import NewJob
-from mulligan.stores.gather import Gatherer
+from mulligan.stores.gather import GATHER_CHARS_MAX, Gatherer
 from mulligan.stores.network.inserts import OFTEN, Direct, LoopInserts
 from mulligan.stores.network.store import NetworkStore
 from tests.builders import get, new_job
@@ -49,6 +49,23 @@ async def test_a_loop_that_goes_on_inserting_gets_a_connection() -> None:
         await ways.inserts.insert([new_job()])
     await ways.inserts.insert([new_job() for _ in range(3)])
     assert ways.gone == ["far"] * (OFTEN - 1) + ["near"] * 2 + ["far"]
+
+
+async def test_large_payloads_are_not_gathered_without_bound() -> None:
+    """What waits goes in several writes where its payloads are long: a server need not take all of them as one message."""
+    chars: list[int] = []
+
+    async def write(jobs: Sequence[NewJob]) -> list[Inserted]:
+        chars.append(sum(len(job.payload) for job in jobs))
+        await asyncio.sleep(0)
+        return [Inserted(id=job.id, created=True, at_us=0) for job in jobs]
+
+    gatherer = Gatherer(write)
+    large = "x" * (GATHER_CHARS_MAX // 16)
+    answers = await asyncio.gather(*(gatherer.insert([new_job(payload=large)]) for _ in range(100)))
+    assert len(answers) == 100
+    assert sum(chars) == 100 * len(large)
+    assert max(chars) == GATHER_CHARS_MAX
 
 
 async def test_callers_who_go_on_at_once_go_together() -> None:

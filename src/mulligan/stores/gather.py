@@ -14,6 +14,7 @@ from mulligan.core.errors import StoreRejected
 from mulligan.core.job import NewJob
 
 GATHER_MAX = 1_000  # jobs in one write; a longer insert gains nothing by company
+GATHER_CHARS_MAX = 16 * 1024 * 1024  # of payloads, after which no others join: a server takes a write as one message, or not at all
 
 Write = Callable[[Sequence[NewJob]], Awaitable[list[Inserted]]]
 Part = tuple[Sequence[NewJob], "asyncio.Future[list[Inserted]]"]
@@ -61,12 +62,13 @@ class Gatherer:
         """A write of its share of all there are: so writes that go at once become equally wide, and do not end together."""
         share = -(-(self._jobs + self._coming + sum(len(jobs) for jobs, _ in self._waiting)) // self.at_once)
         parts: list[Part] = []
-        many = 0
-        while self._waiting and many < min(share, GATHER_MAX):
+        many = chars = 0
+        while self._waiting and many < min(share, GATHER_MAX) and chars < GATHER_CHARS_MAX:
             part = self._waiting.pop(0)
             if not part[1].done():  # whoever was cancelled meanwhile wants nothing any more
                 parts.append(part)
                 many += len(part[0])
+                chars += sum([len(job.payload) for job in part[0]])
         if parts:
             self._begin(many)
             task = asyncio.get_running_loop().create_task(self._insert_all(parts, many))
