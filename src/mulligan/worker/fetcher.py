@@ -209,8 +209,9 @@ class Fetcher:
         reach = int(AHEAD_CLAIMS * self._ended / self._round_s * self._claim_s)
         if got < wanted:
             reach = min(reach, self._ahead // 2)  # there is no more for the moment, but what fails and is due again comes in waves
-        elif self._executor.room == self._settings.concurrency <= ended and pause_s <= took_s:
-            reach = max(reach, AHEAD_CLAIMS * got)  # every slot was through while the next ones were asked for: claims set the pace
+        elif pause_s <= took_s and self._executor.room == self._settings.concurrency and 2 * ended >= min(got, self._settings.concurrency):
+            # All have ended, and enough of them, while the next ones were asked for: claims set the pace, and not the jobs.
+            reach = max(reach, AHEAD_CLAIMS * got)
         self._ahead = min(self._ahead_max, reach)
 
     async def _start(self, claimed: Claimed) -> None:
