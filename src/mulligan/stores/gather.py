@@ -68,7 +68,8 @@ class Gatherer:
             if not part[1].done():  # whoever was cancelled meanwhile wants nothing any more
                 parts.append(part)
                 many += len(part[0])
-                chars += sum([len(job.payload) for job in part[0]])
+                for job in part[0]:
+                    chars += len(job.payload)
         if parts:
             self._begin(many)
             task = asyncio.get_running_loop().create_task(self._insert_all(parts, many))
