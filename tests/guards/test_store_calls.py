@@ -102,7 +102,7 @@ async def test_a_slow_handler_does_not_widen_claims(backend: str, tmp_path: Path
         async def slow() -> None:
             nonlocal waiting
             waiting = max(waiting, worker.executor.waiting)
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.5)  # also longer than a claim of a store that everything else is slow on
 
         await scene.app.enqueue_many([slow.job() for _ in range(4 * slots)])
         async with scene.app.worker(concurrency=slots) as worker:

@@ -73,6 +73,37 @@ def test_waves_of_retries_are_claimed_as_wide_as_they_come(tmp_path: Path) -> No
     assert min(after_less) > SLOTS
 
 
+class StumblingStore(FarStore):
+    """A store that answers at once, but for one claim."""
+
+    async def claim(self, *args: Any) -> Any:
+        await asyncio.sleep(1.0 if len(self.asked) == 2 else 0.001)
+        claimed = await self._inner.claim(*args)
+        self.asked.append(args[3])
+        return claimed
+
+    async def settle(self, changes: Any) -> Any:
+        return await self._inner.settle(changes)
+
+
+def test_a_store_that_stands_still_once_widens_no_claim(tmp_path: Path) -> None:
+    """All jobs that run end before its answer, and yet they are no short ones."""
+
+    async def scene(stage: Stage) -> FarStore:
+        @stage.app.task
+        async def work() -> None:
+            await asyncio.sleep(0.2)
+
+        await stage.app.enqueue_many([work.job() for _ in range(10 * SLOTS)])
+        store = stage.app.store = StumblingStore(stage.app.store)  # type: ignore[assignment]
+        async with stage.worker(concurrency=SLOTS) as worker:
+            await worker.drain()
+        return store  # type: ignore[return-value]
+
+    store = play("memory", tmp_path, scene)
+    assert max(store.asked) == SLOTS
+
+
 def test_one_short_job_before_long_ones_says_nothing_of_them(tmp_path: Path) -> None:
     """A claim that fills all slots with long jobs, while the one job there was before ended: no more are held that cannot start."""
 

@@ -199,6 +199,8 @@ class Fetcher:
         took_s, pause_s, ended = now_s - began_s, began_s - self._answered_s, self._executor.accepted - self._ended_before
         round_s = min(ROUND_MAX_S, pause_s + took_s)
         self._answered_s, self._ended_before = now_s, self._executor.accepted
+        if self._claim_s:
+            took_s = min(took_s, 2 * self._claim_s)  # a store that stands still for a moment is no slow one
         self._claim_s = took_s if self._claim_s == 0 else self._claim_s + SMOOTHING * (took_s - self._claim_s)
         self._round_s += SMOOTHING * (round_s - self._round_s)
         self._ended += SMOOTHING * (ended - self._ended)
