@@ -19,28 +19,19 @@ from typing import Any
 
 from benchmarks.growth.page import publish
 from benchmarks.peers.noise import loop_ms
-from benchmarks.profile.child import ATTEMPTS, URL_VARIABLE, make_app
+from benchmarks.profile.child import ATTEMPTS, URL_VARIABLE, fill
 from benchmarks.profile.table import as_markdown, lines, profile_of
 
 from tests.servers import ServerFailed, fresh_url
 
 STORES = ("sqlite", "postgres", "redis", "mongo")
 PAGE = Path(__file__).parents[2] / "docs" / "design" / "hot-path.md"
-PER_CALL = 10_000
 
 
 def say(text: str = "") -> None:
     """One line, at once."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
-
-
-async def fill(url: str, task: str, jobs: int) -> None:
-    """So many jobs wait."""
-    app, tasks = make_app(url)
-    async with app:
-        for start in range(0, jobs, PER_CALL):
-            await app.enqueue_many([tasks[task].job() for _ in range(min(PER_CALL, jobs - start))])
 
 
 def measured(url: str, task: str, jobs: int, mode: str, *, observed: bool) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """The worker process that is measured: `python -m benchmarks.profile.child MODE [observed]`. Its last line is its answer, in JSON.
 
 plain: nothing but the worker, for the processor time of the whole process. sampled: with a sampler, for where it goes.
+fill TASK JOBS: makes the jobs, and measures nothing.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from mulligan import Constant, Context, Event, Mulligan, RetryPolicy
 
 URL_VARIABLE = "MULLIGAN_PROFILE_URL"
 QUEUE = "profile"
+PER_CALL = 10_000
 ATTEMPTS = {"noop": 1, "storm": 3}  # of a job of each task
 
 
@@ -74,8 +76,20 @@ async def drained(url: str, *, observed: bool, sampler: Sampler | None) -> dict[
     return answer
 
 
-def main(mode: str, how: str = "") -> None:
+async def fill(url: str, task: str, jobs: int) -> None:
+    """So many jobs wait."""
+    app, tasks = make_app(url)
+    async with app:
+        for start in range(0, jobs, PER_CALL):
+            await app.enqueue_many([tasks[task].job() for _ in range(min(PER_CALL, jobs - start))])
+
+
+def main(mode: str, how: str = "", jobs: str = "0") -> None:
     """Measures once."""
+    if mode == "fill":
+        asyncio.run(fill(os.environ[URL_VARIABLE], how, int(jobs)))
+        sys.stdout.write("filled\n")
+        return
     sampler = Sampler() if mode == "sampled" else None
     answer = asyncio.run(drained(os.environ[URL_VARIABLE], observed=how == "observed", sampler=sampler))
     sys.stdout.write(json.dumps(answer) + "\n")
