@@ -30,20 +30,25 @@ print(os.waitstatus_to_exitcode(status), app.sync.status()["default"].ready)
 """
 
 
+def said_by(program: str, backend: str, folder: Path, *words: str) -> list[str]:
+    """The words that a program prints which is given a store, in a process of its own."""
+    answer = subprocess.run(
+        [sys.executable, "-c", program, url_of(backend, folder), *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stderr
+    return answer.stdout.split()
+
+
 @pytest.mark.parametrize("before", [1, 2 * OFTEN])  # with many, the parent's loop has a connection of its own
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name in DURABLE])
 def test_parent_and_forked_child_both_enqueue(tmp_path: Path, backend: str, before: int) -> None:
     """The child opens the store for itself at its first call, without hanging on threads that stayed with the parent."""
-    answer = subprocess.run(
-        [sys.executable, "-c", PROGRAM, url_of(backend, tmp_path), str(before)],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=40,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.split() == ["0", str(before + 2)], answer.stderr
+    assert said_by(PROGRAM, backend, tmp_path, str(before)) == ["0", str(before + 2)]
 
 
 IN_THE_MIDDLE = """
@@ -85,13 +90,4 @@ print(os.waitstatus_to_exitcode(status), app.sync.status()["default"].ready)
 @pytest.mark.parametrize("backend", [name for name in BACKENDS if name in DURABLE])
 def test_a_child_that_is_forked_in_the_middle_of_an_enqueue(tmp_path: Path, backend: str, opened_by: str) -> None:
     """While another thread tells a subscriber of its job, the main thread forks: the child enqueues all the same, whoever opens it."""
-    answer = subprocess.run(
-        [sys.executable, "-c", IN_THE_MIDDLE, url_of(backend, tmp_path), opened_by],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=50,
-        check=False,
-    )
-    assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.split() == ["0", "3"], answer.stderr
+    assert said_by(IN_THE_MIDDLE, backend, tmp_path, opened_by) == ["0", "3"]

@@ -34,6 +34,14 @@ class FarStore(FaultyStore):
         return await self._inner.settle(changes)
 
 
+async def drained(stage: Stage, store: FarStore) -> FarStore:
+    """The store, after a worker has drained the app through it."""
+    stage.app.store = store  # type: ignore[assignment]
+    async with stage.worker(concurrency=SLOTS) as worker:
+        await worker.drain()
+    return store
+
+
 def test_claims_grow_while_the_worker_waits_for_them(tmp_path: Path) -> None:
     """Jobs that are through before the next claim is answered could be twice as many; their pace until then is only that of the claims."""
 
@@ -42,10 +50,7 @@ def test_claims_grow_while_the_worker_waits_for_them(tmp_path: Path) -> None:
         async def work() -> None: ...
 
         await stage.app.enqueue_many([work.job() for _ in range(5_000)])
-        store = stage.app.store = FarStore(stage.app.store)  # type: ignore[assignment]
-        async with stage.worker(concurrency=SLOTS) as worker:
-            await worker.drain()
-        return store  # type: ignore[return-value]
+        return await drained(stage, FarStore(stage.app.store))
 
     store = play("memory", tmp_path, scene)
     growing = store.got[1 : next(place for place, asked in enumerate(store.asked) if asked > 1_000)]
@@ -62,10 +67,7 @@ def test_waves_of_retries_are_claimed_as_wide_as_they_come(tmp_path: Path) -> No
                 raise ConnectionError
 
         await stage.app.enqueue_many([work.job() for _ in range(2_000)])
-        store = stage.app.store = FarStore(stage.app.store)  # type: ignore[assignment]
-        async with stage.worker(concurrency=SLOTS) as worker:
-            await worker.drain()
-        return store  # type: ignore[return-value]
+        return await drained(stage, FarStore(stage.app.store))
 
     store = play("memory", tmp_path, scene)
     after_less = [asked for before, got, asked in zip(store.asked, store.got, store.asked[1:], strict=False) if 100 < got < before]
@@ -95,10 +97,7 @@ def test_a_store_that_stands_still_once_widens_no_claim(tmp_path: Path) -> None:
             await asyncio.sleep(0.2)
 
         await stage.app.enqueue_many([work.job() for _ in range(10 * SLOTS)])
-        store = stage.app.store = StumblingStore(stage.app.store)  # type: ignore[assignment]
-        async with stage.worker(concurrency=SLOTS) as worker:
-            await worker.drain()
-        return store  # type: ignore[return-value]
+        return await drained(stage, StumblingStore(stage.app.store))
 
     store = play("memory", tmp_path, scene)
     assert max(store.asked) == SLOTS
