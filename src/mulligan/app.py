@@ -244,20 +244,9 @@ class Mulligan:
         **options: Any,
     ) -> ScheduleHandle: ...
 
-    async def enqueue(
-        self,
-        task: str,
-        /,
-        *,
-        args: Sequence[Any] = (),
-        kwargs: Mapping[str, Any] | None = None,
-        interval: float | None = None,
-        name: str | None = None,
-        missed: Missed = "one",
-        **options: Any,
-    ) -> Handle[Any] | ScheduleHandle:
+    async def enqueue(self, task: str, /, **options: Any) -> Handle[Any] | ScheduleHandle:
         """Enqueues by name. With `interval`, upserts a schedule called `name` (default: the task's name) that makes one job per tick."""
-        asked = wanted(self, task, args=args, kwargs=kwargs, interval=interval, name=name, missed=missed, **options)
+        asked = wanted(self, task, **options)
         if isinstance(asked, Schedule):
             return await put_schedule(self, asked)
         [handle] = await self.enqueue_many([asked])
